@@ -24,9 +24,8 @@ from hornbook.config import with_overrides
 from hornbook.models.registry import MODELS
 from hornbook.objectives.distillation.matching import PUBLISHED
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.job import with_teacher
+from hornbook.runs.finetuning.job import TaskBatches, with_teacher
 from hornbook.runs.finetuning.layers import with_head
-from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.runs.pretraining.presets import PRESETS, preset
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective

@@ -73,8 +73,8 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
     trained, tokenizer = load_folder(Path(recipe.model))
     settings = settings_for(named, trained, request.all_overrides())
     spec = make_task(named, data, head_config_for(data))
-    inputs = Inputs(named, data, settings, spec, data.splits["train"], [], trained, tokenizer)
-    result = run_once(out, request, inputs, clock, lambda words: None)
+    inputs = Inputs(named, data, settings, spec, data.splits["train"], [], request, trained, tokenizer)
+    result = run_once(out, inputs, clock, lambda words: None)
     training = result.outcome.seconds
     return {
         "how": read_json(out / "run.json")["runtime"]["reason"],

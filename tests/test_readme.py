@@ -83,7 +83,7 @@ def prompting_examples() -> list[str]:
 
 
 def test_the_files_of_the_page_on_prompting_can_be_read(tmp_path):
-    from hornbook.runs.finetuning.joint import read_joint
+    from hornbook.runs.finetuning.finetune_text import read_joint
     from hornbook.tasks.text.definition import read_task
 
     task, joint = prompting_examples()

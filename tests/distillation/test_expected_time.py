@@ -10,7 +10,7 @@ from tiny import TINY_MODEL
 from tiny_runs import run, same
 
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning import steps as expected
+from hornbook.runs.finetuning import job as expected
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.pretraining import minutes
 

@@ -21,13 +21,12 @@ from hornbook.runs.distillation import teacher_cache
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.distillation.teacher_cache import TeacherCache, open_teacher_cache
-from hornbook.runs.finetuning import steps as expected
+from hornbook.runs.finetuning import job as expected
 from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
-from hornbook.runs.finetuning.job import with_teacher
+from hornbook.runs.finetuning.job import TaskBatches, with_teacher
 from hornbook.runs.finetuning.layers import with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.runtime import choose_runtime
 from hornbook.train.step import bucketed
@@ -65,13 +64,14 @@ def teacher(tmp_path_factory, encoder, data) -> Path:
 
 def opened(student: Path, teacher: Path, data: Path, task: str, overrides: dict) -> tuple[Inputs, Teacher]:
     request = FinetuneRequest(str(student), task, str(data), overrides=ONCE | overrides, teacher=str(teacher))
-    return open_inputs(request, data, lambda words: None), open_teacher(str(teacher))
+    opened_teacher = open_teacher(str(teacher))
+    return open_inputs(request, data, lambda words: None, teacher=opened_teacher), opened_teacher
 
 
 def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, on_progress=lambda status: None) -> TeacherCache:
-    settings = inputs.settings
+    inputs = dataclasses.replace(inputs, teacher=teacher)
     return open_teacher_cache(
-        inputs, settings, teacher, choose_runtime(settings.runtime, 0.0), folder, on_progress, lambda words: None
+        inputs, choose_runtime(inputs.settings.runtime, 0.0), folder, on_progress, lambda words: None
     )
 
 
@@ -152,9 +152,9 @@ def test_too_much_to_keep(tmp_path, teacher, small, data):
         kept_of(inputs, opened_teacher, tmp_path)
     said: list[str] = []
     settings = dataclasses.replace(inputs.settings.objective, cache_gigabytes=1.0)
-    settings = dataclasses.replace(inputs.settings, objective=settings)
-    runtime = choose_runtime(settings.runtime, 0.0)
-    cache = open_teacher_cache(inputs, settings, opened_teacher, runtime, tmp_path, lambda status: None, said.append)
+    inputs = inputs.replaced(settings=dataclasses.replace(inputs.settings, objective=settings))
+    runtime = choose_runtime(inputs.settings.runtime, 0.0)
+    cache = open_teacher_cache(inputs, runtime, tmp_path, lambda status: None, said.append)
     on_disk = sum(file.stat().st_size for file in cache.folder.glob("*.npy"))
     kilobytes = float(re.search(r"outputs: (\S+) kB in", said[0]).group(1))
     assert kilobytes == pytest.approx(on_disk / 1e3, rel=1e-2)

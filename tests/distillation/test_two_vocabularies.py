@@ -66,11 +66,9 @@ def test_scores_of_texts_are_learned(tmp_path, teacher, student, data):
 def test_the_teacher_reads_with_its_own_tokenizer(tmp_path, teacher, student, data):
     """Kept scores are those that it predicts by itself."""
     request = FinetuneRequest(str(student), "classification", str(data), overrides=SCORES, teacher=str(teacher))
-    inputs = open_inputs(request, data, lambda words: None)
+    inputs = open_inputs(request, data, lambda words: None, teacher=open_teacher(str(teacher)))
     runtime = choose_runtime(inputs.settings.runtime, 0.0)
-    kept = open_teacher_cache(
-        inputs, inputs.settings, open_teacher(str(teacher)), runtime, tmp_path, lambda status: None, lambda words: None
-    )
+    kept = open_teacher_cache(inputs, runtime, tmp_path, lambda status: None, lambda words: None)
     groups = np.arange(20)
     predicted = load_predictor(teacher).predict([each.text for each in inputs.train[:20]])
     found = softmax(kept.groups(groups, kept.columns))

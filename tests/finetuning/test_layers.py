@@ -9,9 +9,9 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
+from hornbook.runs.finetuning.job import TaskBatches
 from hornbook.runs.finetuning.layers import freeze, from_scratch, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
-from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import TrainingModule

@@ -14,8 +14,7 @@ from hornbook.report.page import write_report
 from hornbook.report.plots.learning import curves_figure
 from hornbook.report.run_files import ReportedRun
 from hornbook.runs.finetuning import finetune_text as text_run
-from hornbook.runs.finetuning.finetune_text import finetune_text
-from hornbook.runs.finetuning.joint import documents, read_joint
+from hornbook.runs.finetuning.finetune_text import documents, finetune_text, read_joint
 from hornbook.train.checkpoint import Checkpoints
 
 SIZE = """

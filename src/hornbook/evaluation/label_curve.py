@@ -263,7 +263,7 @@ def _train(
         overrides["layers.frozen"] = -1
     request = replace(request, from_scratch=method == "from-scratch", overrides=overrides)
     chosen = _with_train(inputs, request, examples)
-    return run_once(folder, request, chosen, on_progress, log=lambda message: None)  # the data were already logged once
+    return run_once(folder, chosen, on_progress, log=lambda message: None)  # the data were already logged once
 
 
 def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:

@@ -1,5 +1,7 @@
 """Inputs and outputs of the training loop (`loop.py`): training job, state, progress and outcome."""
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,3 +108,19 @@ class Outcome:
 
 
 OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved
+
+
+def preparation_progress(on_progress: OnProgress, unit: str, first: int = 0) -> Callable[..., None]:
+    """A function that takes (number done, total number, tokens read so far) and reports them as a `Status`, with the
+    time left at the speed so far. `first` were done before; after the last one, it starts again for other data."""
+    started = time.monotonic()
+
+    def show(num_done: int, total: int, num_tokens: int = 0) -> None:
+        nonlocal started, first
+        seconds = max(time.monotonic() - started, 1e-9)
+        left = seconds * (total - num_done) / (num_done - first) if num_done > first else math.inf
+        on_progress(Status(num_done, total, {}, num_tokens / seconds, left, unit=unit))
+        if num_done == total:
+            started, first = time.monotonic(), 0
+
+    return show

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,18 +46,19 @@ class Runtime:
 
 
 def choose_runtime(
-    settings: RuntimeSettings, planned_flops: float, threads: int | None = None, compiled: bool | None = None
+    settings: RuntimeSettings, planned_flops: float, recorded: Mapping[str, Any] | None = None
 ) -> Runtime:
-    """The runtime for these settings. A resumed run passes the `threads` and `compiled` it started with, as its results
-    depend on both; `planned_flops` decides whether compiling pays."""
-    device, ranks = torch.device(chosen_device(settings.device)), current_ranks()
+    """The runtime for these settings. A resumed run passes the `recorded` runtime it started with, as its results
+    depend on `threads` and `compiles`; `planned_flops` decides whether compiling pays."""
+    device, ranks, recorded = torch.device(chosen_device(settings.device)), current_ranks(), recorded or {}
     if ranks.size > 1 and device.type == "cuda":
         device = torch.device("cuda", ranks.local_rank)
-    threads = settings.threads or threads or int(os.environ.get("OMP_NUM_THREADS") or 0) or num_cores()
+    environment = int(os.environ.get("OMP_NUM_THREADS") or 0)
+    threads = settings.threads or recorded.get("threads") or environment or num_cores()
     if device.type == "cpu":
         runtime = _on_cpu(device, settings, threads)
     else:
-        runtime = _on_cuda(device, settings, planned_flops, threads, compiled)
+        runtime = _on_cuda(device, settings, planned_flops, threads, recorded.get("compiles"))
     if ranks.size == 1:
         return runtime
     return replace(runtime, reason=f"{ranks.size} processes, each on {runtime.reason}")

@@ -24,8 +24,8 @@ from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
 from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.job import TaskBatches, with_steps
 from hornbook.runs.finetuning.record import TaskResult
-from hornbook.runs.finetuning.steps import TaskBatches, with_steps
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.objective import TaskObjective

@@ -94,12 +94,12 @@ def embed_graph(
     opened, out = open_graph(graph), Path(out)
     minutes = None if minutes is None else checked(minutes, float, "minutes=", above=0, high=1e6)
     folder = RunFolder(out, COMMAND, what="vectors of a graph")
-    recorded, threads, recorded_fraction = GraphEmbeddingSettings(), None, HELD_OUT
+    recorded, recorded_runtime, recorded_fraction = GraphEmbeddingSettings(), None, HELD_OUT
     is_started = folder.is_started(resume)
     if is_started:
         record = folder.read_record(lambda record: GraphEmbeddingSettings(**record["settings"]))
         folder.refuse_other_input(f"the graph {graph}", record["inputs"]["graph"], opened.fingerprint)
-        recorded, threads = GraphEmbeddingSettings(**record["settings"]), record["runtime"].get("threads")
+        recorded, recorded_runtime = GraphEmbeddingSettings(**record["settings"]), record["runtime"]
         recorded_fraction = record["request"]["held_out"]
     chosen = with_overrides(dataclasses.replace(recorded, **settings), overrides or {})
     held_out = checked(recorded_fraction if held_out is None else held_out, float, "held_out=", low=0, high=0.4)
@@ -107,7 +107,8 @@ def embed_graph(
     if is_started:
         before = dataclasses.asdict(recorded) | {"held_out": recorded_fraction, "epochs": chosen.epochs}
         folder.refuse(changed_values(before, dataclasses.asdict(chosen) | {"held_out": held_out}))
-    runtime = choose_runtime(RuntimeSettings(device=device, precision="float32", seed=chosen.seed), 0.0, threads)
+    computing = RuntimeSettings(device=device, precision="float32", seed=chosen.seed)
+    runtime = choose_runtime(computing, 0.0, recorded_runtime)
     if not folder.has_record:
         folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.to_record())
     configure_torch(runtime)

@@ -17,10 +17,10 @@ from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.formatting import duration
 from hornbook.report.run_files import STAGE_FILE, STAGES
 from hornbook.runs.distillation.projections import read_projections
-from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
+from hornbook.runs.distillation.teacher import refuse_other_vocabulary
 from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.job import NUM_TIMED, expected_seconds, log_where_it_resumes, with_steps
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
-from hornbook.runs.finetuning.steps import NUM_TIMED, expected_seconds, log_where_it_resumes, with_steps
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
@@ -33,11 +33,11 @@ from hornbook.train.signals import Signals
 from hornbook.train.step_timing import LONG_RUN, MEASURING, num_to_time
 
 
-def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -> Inputs:
+def with_projections(inputs: Inputs, folder: Path, log: Log) -> Inputs:
     """The inputs with the projections that the student in `folder` learned on plain text, if a stage uses any; logs
     which of them are reused."""
     stages = inputs.settings.objective.stages(is_task=True)
-    pairs = [pair_for(recipe, inputs.pretrained, teacher.model) for recipe in stages]
+    pairs = [pair_for(recipe, inputs.pretrained, inputs.teacher.model) for recipe in stages]
     needed = {term: None for pair in pairs for term in pair.projected}
     projections = read_projections(folder) if needed else {}
     if not projections:
@@ -50,9 +50,10 @@ def with_projections(inputs: Inputs, folder: Path, teacher: Teacher, log: Log) -
     return replace(inputs, projections=projections)
 
 
-def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
+def refuse_unfit_teacher(inputs: Inputs) -> None:
     """Raises a `ValueError` unless the teacher has a head for the same task and labels, the same vocabulary if anything
     is matched per token, and the quantities that each stage matches."""
+    teacher = inputs.teacher
     head, teacher_head = inputs.spec.task.head_config, teacher.model.head_config
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
@@ -82,10 +83,11 @@ def refuse_unfit_teacher(teacher: Teacher, inputs: Inputs) -> None:
         TaskDistillation(TaskObjective(head), head, recipe, inputs.pretrained.config, teacher.model.config)
 
 
-def note_another_data_set(teacher: Teacher, inputs: Inputs, log: Log) -> None:
+def note_another_data_set(inputs: Inputs, log: Log) -> None:
     """Warns if the teacher was fine-tuned on another published data set: labels with equal names, such as 0 and 1, may
     differ in meaning."""
-    learned, task = find_task(load_task(teacher.folder, teacher.model.head_config).name), inputs.registered
+    teacher, task = inputs.teacher, inputs.registered
+    learned = find_task(load_task(teacher.folder, teacher.model.head_config).name)
     if learned.name != task.name and learned.layout.folder and task.layout.folder:  # both are published data sets
         log(
             f"note: the teacher {teacher.name} was fine-tuned on {learned.name}, and this is {task.name}: continue "
@@ -105,15 +107,15 @@ def has_started_stage(out: Path) -> bool:
 def run_earlier_stages(
     out: Path,
     inputs: Inputs,
-    settings: TaskDistillationSettings,
     runtime: Runtime,
     build: Callable[..., tuple[TrainingJob, Transformer]],
     on_progress: OnProgress,
     log: Log,
 ) -> Inputs | Outcome:
     """Logs the expected time of all stages, then runs or resumes all except the last. `build` makes the job and the
-    student of a stage from its inputs, settings and index. Returns the inputs of the last stage, or an `Outcome` if a
-    stage was stopped."""
+    student of a stage from its inputs and index. Returns the inputs of the last stage, or an `Outcome` if a stage was
+    stopped."""
+    settings = inputs.settings
     recipes = settings.objective.stages(is_task=True)
     stages = [
         (out / STAGES / str(number), with_steps(settings.of_stage(number), inputs.encoded_train))
@@ -122,11 +124,12 @@ def run_earlier_stages(
     log(MEASURING)
     seconds = []
     for index, (folder, stage_settings) in enumerate(stages):
-        job, _ = build(inputs, stage_settings, stage=index)
-        seconds.append(_seconds_left(folder, job, stage_settings, inputs, runtime))
+        stage_inputs = inputs.replaced(settings=stage_settings)
+        job, _ = build(stage_inputs, stage=index)
+        seconds.append(_seconds_left(folder, job, stage_inputs, runtime))
     _log_expected_time(seconds, log)
     for index, (folder, stage_settings) in enumerate(stages[:-1]):
-        job, student = build(inputs, stage_settings, stage=index)
+        job, student = build(inputs.replaced(settings=stage_settings), stage=index)
         if Checkpoints(folder).is_trained(stage_settings.schedule.steps):
             last = Checkpoints(folder).last()
             Checkpoints(folder).link_to_root(last)  # the run may have been killed while it did
@@ -144,7 +147,8 @@ def run_earlier_stages(
                 outcome = replace(outcome, ended="stopped")
             if outcome.ended == "stopped":
                 return outcome
-        inputs = inputs.initialized_from(student, {**inputs.projections, **job.model.projections.state_dict()})
+        projections = {**inputs.projections, **job.model.projections.state_dict()}
+        inputs = inputs.replaced(pretrained=student, projections=projections)
     if len(recipes) > 1:
         log(_stage_message(len(recipes), recipes, settings))
     return inputs
@@ -156,16 +160,13 @@ def _stage_message(number: int, stages: Sequence[StageRecipe], settings: TaskDis
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
 
 
-def _seconds_left(
-    folder: Path, job: TrainingJob, settings: TaskDistillationSettings, inputs: Inputs, runtime: Runtime
-) -> float:
+def _seconds_left(folder: Path, job: TrainingJob, inputs: Inputs, runtime: Runtime) -> float:
     """The expected time of the steps of a stage that are not done yet."""
-    checkpoints = Checkpoints(folder)
-    if checkpoints.is_trained(settings.schedule.steps):
+    checkpoints, num_steps = Checkpoints(folder), inputs.settings.schedule.steps
+    if checkpoints.is_trained(num_steps):
         return 0.0
-    num_steps_left = settings.schedule.steps - (checkpoints.last_step() or 0)
-    num_timed = num_to_time(num_steps_left, NUM_TIMED)
-    return expected_seconds(job, settings, inputs, runtime, num_steps_left, num_timed)[0]
+    num_left = num_steps - (checkpoints.last_step() or 0)
+    return expected_seconds(job, inputs, runtime, num_left, num_to_time(num_left, NUM_TIMED))[0]
 
 
 def _log_expected_time(seconds: Sequence[float], log: Log) -> None:

@@ -28,12 +28,10 @@ from hornbook.objectives.distillation.teacher_rows import (
 from hornbook.report.formatting import size
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
-from hornbook.runs.finetuning.progress import preparation_progress
-from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.running import index_batches
-from hornbook.train.job import OnProgress
+from hornbook.train.job import OnProgress, preparation_progress
 from hornbook.train.runtime import Runtime
 
 FOLDER, STATE = "teacher", "cache.json"
@@ -112,22 +110,20 @@ def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str,
     return np.ascontiguousarray(rows if mask.all() else rows[:, mask])
 
 
-def cache_plan(
-    inputs: Inputs, settings: TaskDistillationSettings, teacher: Teacher
-) -> tuple[EncodedExamples, TeacherColumns] | None:
+def cache_plan(inputs: Inputs) -> tuple[EncodedExamples, TeacherColumns] | None:
     """The training examples in the teacher's tokens, and the teacher outputs that `objective.cache` stores; None if it
     stores none. Raises a `ValueError` if they would take more than `objective.cache_gigabytes`."""
-    names = _names(settings, inputs, teacher)
+    names = _names(inputs)
     if not names:
         return None
-    encoded = inputs.encoded_train
+    encoded, teacher, settings = inputs.encoded_train, inputs.teacher, inputs.settings.objective
     if not teacher.reads_as(inputs.tokenizer):
         encoded = inputs.encoded_train_for(teacher.tokenizer, teacher.model.config.max_positions)
     columns = columns_for(names, inputs.spec.task.head_config, teacher.model.config, encoded.group_size)
-    if (num_bytes := _num_bytes(encoded, columns)) > settings.objective.cache_gigabytes * 1e9:
+    if (num_bytes := _num_bytes(encoded, columns)) > settings.cache_gigabytes * 1e9:
         raise ValueError(
             f"the cached teacher outputs would take {num_bytes / 1e9:.3g} GB on disk: raise objective.cache_gigabytes "
-            f"({settings.objective.cache_gigabytes:g}), or use objective.cache logits or none"
+            f"({settings.cache_gigabytes:g}), or use objective.cache logits or none"
         )
     return encoded, columns
 
@@ -137,22 +133,16 @@ def _num_bytes(encoded: EncodedExamples, columns: TeacherColumns) -> int:
 
 
 def open_teacher_cache(
-    inputs: Inputs,
-    settings: TaskDistillationSettings,
-    teacher: Teacher,
-    runtime: Runtime,
-    folder: Path,
-    on_progress: OnProgress,
-    log: Log,
+    inputs: Inputs, runtime: Runtime, folder: Path, on_progress: OnProgress, log: Log
 ) -> TeacherCache | None:
     """The cache of teacher outputs that `objective.cache` requests, or None; missing outputs are computed."""
-    plan = cache_plan(inputs, settings, teacher)
+    plan = cache_plan(inputs)
     if plan is None:
         return None
     encoded, columns = plan
-    micro_tokens = settings.batch.micro_tokens
+    micro_tokens = inputs.settings.batch.micro_tokens
     follows_from = {
-        "teacher": teacher.fingerprint,
+        "teacher": inputs.teacher.fingerprint,
         "data": _fingerprint(encoded),
         "columns": {"groups": columns.groups, "tokens": columns.tokens},
         "precision": str(runtime.precision),
@@ -160,19 +150,20 @@ def open_teacher_cache(
     }
     cache = TeacherCache(folder / FOLDER, columns, encoded, follows_from)
     message = f"caching the teacher's outputs: {size(_num_bytes(encoded, columns))} in {cache.folder}"
-    _fill(cache, teacher, runtime, micro_tokens, on_progress, lambda: log(message))
+    _fill(cache, inputs.teacher, runtime, micro_tokens, on_progress, lambda: log(message))
     return cache
 
 
-def _names(settings: TaskDistillationSettings, inputs: Inputs, teacher: Teacher) -> set[str]:
+def _names(inputs: Inputs) -> set[str]:
     """Names of the columns to cache for all stages. A stage that needs more than `objective.cache` allows runs the
     teacher instead. A teacher with another vocabulary cannot run on the student's batches: its logits are always
     cached."""
-    requested, head_config = settings.objective.cache, inputs.spec.task.head_config
+    settings, head_config, teacher = inputs.settings.objective, inputs.spec.task.head_config, inputs.teacher
+    requested = settings.cache
     if requested == "none" and not teacher.reads_as(inputs.tokenizer):
         requested = "logits"
     columns: set[str] = set()
-    for recipe in settings.objective.stages(is_task=True) if requested != "none" else ():
+    for recipe in settings.stages(is_task=True) if requested != "none" else ():
         objective = TaskDistillation(
             TaskObjective(head_config), head_config, recipe, inputs.pretrained.config, teacher.model.config
         )

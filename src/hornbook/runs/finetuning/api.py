@@ -7,7 +7,6 @@ result.predict(["a text", "another"])
 
 import itertools
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from hornbook.runs.distillation.task_stages import note_another_data_set, refuse
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.progress import preparation_progress
+from hornbook.runs.finetuning.job import with_steps
 from hornbook.runs.finetuning.record import (
     REQUEST,
     FinetuneRequest,
@@ -37,11 +36,10 @@ from hornbook.runs.finetuning.record import (
     sweep_folder,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
-from hornbook.runs.finetuning.steps import with_steps
 from hornbook.runs.finetuning.sweep import run_many
 from hornbook.tasks.datasets import find_task
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import OnProgress, Outcome
+from hornbook.train.job import OnProgress, Outcome, preparation_progress
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import choose_runtime, configure_torch, torch_settings_restored
 
@@ -148,31 +146,21 @@ def finetune(
     )
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
-
-    @cache
-    def open_once() -> Inputs:
-        inputs = replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
-        if inputs.grounder is not None:
-            inputs.grounder.on_progress = preparation_progress(on_progress, "finding paths: question")
-        if teacher is not None and loaded is None:
-            inputs = with_projections(inputs, model_folder(request.model), teacher, log)
-        with ranks.main_first():  # the others read the copies that it makes
-            return with_copies(inputs, teacher, out, on_progress, log)
-
-    def open_with(variant: FinetuneRequest) -> Inputs:
-        """The inputs with the settings of a request; data and model are read only once."""
-        return open_once().with_request(variant)
-
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
         folder = run_folder(out, request)
         if ranks.from_main(lambda: folder.is_started(resume)):
             request, seeds, lr_search = _as_started(folder, request, seeds, lr_search)
-        if request.model is None and loaded is None:
-            request = replace(request, model=open_with(request).model)
+        inputs = replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
+        if inputs.grounder is not None:
+            inputs.grounder.on_progress = preparation_progress(on_progress, "finding paths: question")
+        if teacher is not None and loaded is None:
+            inputs = with_projections(inputs, model_folder(inputs.request.model), log)
+        with ranks.main_first():  # the others read the copies that it makes
+            inputs = with_copies(inputs, out, on_progress, log)
         if seeds > 1 or lr_search:
-            result = run_many(out, request, open_with, seeds, lr_search, on_progress, log, teacher)
+            result = run_many(out, inputs, seeds, lr_search, on_progress, log)
         else:
-            result = run_once(out, request, open_with(request), on_progress, log, teacher)
+            result = run_once(out, inputs, on_progress, log)
     if isinstance(result, Outcome):
         raise Stopped(out, result)
     return result
@@ -191,10 +179,10 @@ def checked_inputs(
     request: FinetuneRequest, data: Any, loaded: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
 ) -> Inputs:
     """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
-    inputs = open_inputs(request, data, log, loaded)
+    inputs = open_inputs(request, data, log, loaded, teacher)
     if teacher is not None:
-        refuse_unfit_teacher(teacher, inputs)
-        note_another_data_set(teacher, inputs, log)
+        refuse_unfit_teacher(inputs)
+        note_another_data_set(inputs, log)
     return inputs
 
 
@@ -238,15 +226,15 @@ def _as_started(
     return FinetuneRequest(**record["request"]), record["seeds"], record["lr_search"]
 
 
-def with_copies(inputs: Inputs, teacher: Teacher | None, out: Path, on_progress: OnProgress, log: Log) -> Inputs:
+def with_copies(inputs: Inputs, out: Path, on_progress: OnProgress, log: Log) -> Inputs:
     """The inputs with `augment.copies` copies per text, which are made in the folder `out` or read from it."""
     settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
     if not settings.copies:
         return inputs
-    if settings.model is None and teacher is not None:
-        model = _base_of_teacher(teacher)
+    if settings.model is None and inputs.teacher is not None:
+        model = _base_of_teacher(inputs.teacher)
     else:
-        model = model_folder(settings.model or inputs.model)
+        model = model_folder(settings.model or inputs.request.model)
     num_examples = len(inputs.train)
     stored = KeptCopies(out, inputs.train, made_from(inputs.train, model, settings, seed))
     if (num_done := stored.num_done()) < num_examples:

@@ -62,7 +62,7 @@ def check(
     name = None if model == AUTO else model
     request = FinetuneRequest.of(name, data, task, **columns, **options, overrides=overrides)
     inputs = open_inputs(request, data, log)
-    training = expected_training(inputs, request)
+    training = expected_training(inputs)
     training |= {"runs": num_runs, "seconds": training["seconds"] * num_runs}
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": training}
 

@@ -26,11 +26,18 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import SCORES, RunFolder, read_metrics
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
-from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
+from hornbook.runs.distillation.teacher import refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
-from hornbook.runs.finetuning.evaluation import SplitScores, score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.job import build_job
+from hornbook.runs.finetuning.job import (
+    NUM_TIMED,
+    build_job,
+    expected_seconds,
+    log_where_it_resumes,
+    planned_flops,
+    with_steps,
+)
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
     TaskResult,
@@ -41,14 +48,7 @@ from hornbook.runs.finetuning.record import (
     settings_in,
     write_task_record,
 )
-from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
-from hornbook.runs.finetuning.steps import (
-    NUM_TIMED,
-    expected_seconds,
-    log_where_it_resumes,
-    planned_flops,
-    with_steps,
-)
+from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.records import Example
@@ -85,25 +85,18 @@ class FinetuneResult(TaskResult):
 
 
 @lock_output_folder
-def run_once(
-    out: Path,
-    request: FinetuneRequest,
-    inputs: Inputs,
-    on_progress: OnProgress,
-    log: Log,
-    teacher: Teacher | None = None,
-) -> FinetuneResult | Outcome:
+def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> FinetuneResult | Outcome:
     """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
-    folder, ranks = run_folder(out, request), current_ranks()
+    folder, ranks = run_folder(out, inputs.request), current_ranks()
     has_record, is_finished = ranks.from_main(lambda: (folder.has_record, folder.is_finished))
     is_done = False
     if has_record:
         run = read_run(folder)
-        _refuse_changes(folder, run, request, inputs, teacher)
+        _refuse_changes(folder, run, inputs)
         settings = settings_in(run)
-        runtime = choose_runtime(settings.runtime, 0.0, run["runtime"]["threads"], run["runtime"]["compiles"])
+        runtime = choose_runtime(settings.runtime, 0.0, run["runtime"])
         if is_finished:
             with ranks.main_first():
                 if ranks.is_main:
@@ -115,25 +108,27 @@ def run_once(
     else:
         settings, runtime = _plan(inputs)
     configure_torch(runtime)
-    job, model = build_job(inputs, settings, request, runtime, log, teacher)
+    inputs = inputs.replaced(settings=settings)
+    job, model = build_job(inputs, runtime, log)
     if not has_record:
-        if teacher is not None:
-            cache_plan(inputs, settings, teacher)  # raises before the run folder is written
-        _write_record(folder, request, inputs, settings, runtime, model, teacher)
+        if inputs.teacher is not None:
+            cache_plan(inputs)  # raises before the run folder is written
+        _write_record(folder, inputs, runtime, model)
     _log_truncated_texts("train", inputs.encoded_train, inputs, log)
     _log_truncated_texts("dev", inputs.encoded_dev, inputs, log)
     if inputs.grounder is not None:
         log(inputs.encoded_train.extra_streams.coverage)
     on_dev = None
     if not is_done:
-        if teacher is not None:
+        if inputs.teacher is not None:
             with ranks.main_first():  # the others read what it has cached
-                cache = open_teacher_cache(inputs, settings, teacher, runtime, inputs.folder or out, on_progress, log)
-            build = partial(build_job, request=request, runtime=runtime, log=_quiet, teacher=teacher, cache=cache)
-            stage_inputs = run_earlier_stages(out, inputs, settings, runtime, build, on_progress, log)
+                cache = open_teacher_cache(inputs, runtime, inputs.folder or out, on_progress, log)
+            # Messages were logged already.
+            build = partial(build_job, runtime=runtime, log=lambda message: None, cache=cache)
+            stage_inputs = run_earlier_stages(out, inputs, runtime, build, on_progress, log)
             if isinstance(stage_inputs, Outcome):
                 return stage_inputs
-            job, model = build(stage_inputs, settings)
+            job, model = build(stage_inputs)
         log_where_it_resumes(out, settings, log)
         outcome = train(out, job, settings, runtime, on_progress)
         if outcome.ended == "stopped":
@@ -141,15 +136,13 @@ def run_once(
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
     with ranks.main_first():
         if ranks.is_main:
-            _finish(out, inputs, model, runtime, settings, log, on_dev)
+            _finish(out, inputs, model, runtime, log, on_dev)
     return read_result(out)
 
 
-def _refuse_changes(
-    folder: RunFolder, run: dict[str, Any], request: FinetuneRequest, inputs: Inputs, teacher: Teacher | None
-) -> None:
+def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: Inputs) -> None:
     """Raises a `ValueError` if the request or an input is not that of the recorded run."""
-    refuse_other_request(folder, run, request)
+    refuse_other_request(folder, run, inputs.request)
     refuse_other_data(folder, run, inputs.data)
     task, reason, recorded = inputs.settings.task, inputs.settings.reason, run["inputs"]
     for name, fingerprint in ({} if inputs.grounder is None else inputs.grounder.fingerprints).items():
@@ -157,8 +150,8 @@ def _refuse_changes(
         folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", recorded.get(name), fingerprint)
     if inputs.linker is not None:
         folder.refuse_other_input(f"the graph {task.graph}", recorded.get("graph"), inputs.linker.fingerprint)
-    if teacher is not None:
-        refuse_other_teacher(folder, run, teacher)
+    if inputs.teacher is not None:
+        refuse_other_teacher(folder, run, inputs.teacher)
 
 
 def _plan(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
@@ -169,24 +162,16 @@ def _plan(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
     return settings, choose_runtime(settings.runtime, flops)
 
 
-def _write_record(
-    folder: RunFolder,
-    request: FinetuneRequest,
-    inputs: Inputs,
-    settings: FinetuneSettings,
-    runtime: Runtime,
-    model: nn.Module,
-    teacher: Teacher | None,
-) -> None:
-    other_inputs = {} if teacher is None else {"teacher": teacher.to_record()}
+def _write_record(folder: RunFolder, inputs: Inputs, runtime: Runtime, model: nn.Module) -> None:
+    other_inputs = {} if inputs.teacher is None else {"teacher": inputs.teacher.to_record()}
     other_inputs |= {} if inputs.grounder is None else inputs.grounder.fingerprints
     other_inputs |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
     write_task_record(
         folder,
-        request,
+        inputs.request,
         inputs.data,
         inputs=other_inputs,
-        settings=settings,
+        settings=inputs.settings,
         runtime=runtime,
         parameters=sum(p.numel() for p in model.parameters()),
         trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -197,10 +182,6 @@ def _write_record(
     )
 
 
-def _quiet(message: str) -> None:
-    """Drops messages that were already logged once."""
-
-
 def read_result(out: Path) -> FinetuneResult:
     """The result of a finished run, from its files."""
     scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
@@ -208,14 +189,15 @@ def read_result(out: Path) -> FinetuneResult:
     return FinetuneResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
 
 
-def expected_training(inputs: Inputs, request: FinetuneRequest) -> dict[str, Any]:
+def expected_training(inputs: Inputs) -> dict[str, Any]:
     """The size and the expected time of a run, as `hornbook check` reports them."""
     settings, runtime = _plan(inputs)
     configure_torch(runtime)
-    job, model = build_job(inputs, settings, request, runtime, _quiet)
+    inputs = inputs.replaced(settings=settings)
+    job, model = build_job(inputs, runtime, lambda message: None)
     num_steps = settings.schedule.steps
     num_timed = min(NUM_TIMED, num_steps)
-    seconds, step_seconds = expected_seconds(job, settings, inputs, runtime, num_steps, num_timed)
+    seconds, step_seconds = expected_seconds(job, inputs, runtime, num_steps, num_timed)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "epochs": settings.epochs,
@@ -237,13 +219,13 @@ def _finish(
     inputs: Inputs,
     model: nn.Module,
     runtime: Runtime,
-    settings: FinetuneSettings,
     log: Log,
     on_dev: Evaluation | None,
 ) -> None:
     """Scores the best weights on every labelled split, and links them to the root of the run folder. `on_dev` is their
     evaluation on dev if it is known."""
     load_weights(model, read_weights(out / "best"), out / "best")
+    micro_tokens = inputs.settings.batch.micro_tokens
 
     def predict(name: str, examples: list[Example]) -> list:
         if name == "dev" and on_dev is not None:
@@ -251,7 +233,6 @@ def _finish(
         encoded = inputs.encoded_dev if name == "dev" else inputs.encode(examples)
         if name in inputs.other_splits():
             _log_truncated_texts(name, encoded, inputs, log)
-        micro_tokens = settings.batch.micro_tokens
         return evaluate_split(model, inputs.spec.task, examples, encoded, runtime.autocast, micro_tokens).predictions
 
     scored = score_splits(inputs, predict)
@@ -261,11 +242,15 @@ def _finish(
     link_files(out / "best", out)  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.max_length)
     _draw_attention(out, inputs, model)
-    _write_illustrations(out, inputs, model, scored, runtime, settings.batch.micro_tokens)
+    if chosen := scored.task.illustrative(inputs.dev, scored.predictions, inputs.encoded_dev):
+        examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
+        encoded = inputs.encode(examples)
+        outputs = run_model(model, encoded, runtime.autocast, micro_tokens).outputs
+        rows = scored.task.illustrations(outputs, encoded, examples, predictions)
+        write_json(out / "illustrations.json", {"examples": rows})
     # A student's loss cannot fall below its teacher's entropy, and may already start there.
-    is_distilled = isinstance(settings, TaskDistillationSettings)
-    losses = [] if is_distilled else [line["loss"] for line in read_metrics(out) if line["kind"] == "train"]
-    write_scores(out, inputs, scored, losses)
+    lines = [] if inputs.teacher is not None else read_metrics(out)
+    write_scores(out, inputs, scored, [line["loss"] for line in lines if line["kind"] == "train"])
     clean_up(out)
 
 
@@ -285,22 +270,8 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
             return
 
 
-def _write_illustrations(
-    out: Path, inputs: Inputs, model: nn.Module, scored: SplitScores, runtime: Runtime, micro_tokens: int
-) -> None:
-    """Writes the probabilities of a few dev examples to `illustrations.json`, for kinds of tasks that show them."""
-    chosen = scored.task.illustrative(inputs.dev, scored.predictions, inputs.encoded_dev)
-    if not chosen:
-        return
-    examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
-    encoded = inputs.encode(examples)
-    outputs = run_model(model, encoded, runtime.autocast, micro_tokens).outputs
-    rows = scored.task.illustrations(outputs, encoded, examples, predictions)
-    write_json(out / "illustrations.json", {"examples": rows})
-
-
 def open_and_run(
     out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log
 ) -> FinetuneResult | Outcome:
     """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
-    return run_once(out, request, open_inputs(request, data, log), on_progress, log)
+    return run_once(out, open_inputs(request, data, log), on_progress, log)

@@ -1,4 +1,12 @@
-"""Fine-tuning one GPT on several tasks as text (`joint.py`), with the loss on the answers or on every token.
+"""Fine-tuning one GPT on several tasks as text (after McCann et al. 2018, arXiv 1806.08730): the training splits of all
+tasks, formatted as questions and answers, in one training set. The loss is on the answers or on every token.
+
+A .toml file lists the tasks:
+
+    [[tasks]]
+    task = "sst-2-question"          # a shipped task, or a .toml file
+    data = "glue/SST-2"              # its data, relative to this file
+    examples = 5000                  # number of examples; by default all
 
 RUN/run.json              the request and the resolved settings
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best held-out loss
@@ -9,14 +17,17 @@ The result is an ordinary GPT: `hornbook prompt RUN --task ... --shots 0` scores
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from hornbook import config as configuration
 from hornbook.config import ValidatedSettings, setting
-from hornbook.files import link_files
+from hornbook.files import link_files, read_toml
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -25,16 +36,18 @@ from hornbook.lifecycle.resuming import request_differences
 from hornbook.lifecycle.run_folder import RunFolder, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
-from hornbook.runs.finetuning.job import checkpoint_io, in_batches
-from hornbook.runs.finetuning.joint import Documents, Learns, documents, read_joint
+from hornbook.runs.finetuning.job import TaskBatches, checkpoint_io, in_batches, planned_flops, with_steps
 from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
-from hornbook.runs.finetuning.steps import TaskBatches, planned_flops, with_steps
-from hornbook.tasks.text.sources import Log
+from hornbook.tasks.encoded import EncodedExamples
+from hornbook.tasks.text.definition import TextTask, read_task
+from hornbook.tasks.text.prompts import PromptWriter, answer, check_templates, drawable
+from hornbook.tasks.text.sources import Item, Log, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
+from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
 from hornbook.train.validation import validate
@@ -42,6 +55,108 @@ from hornbook.train.validation import validate
 COMMAND = "finetune-text"
 PUBLISHED_LR = 6.25e-5  # fine-tuning of GPT-1
 VALIDATION_BATCH_SIZE = 32  # examples per validation batch
+HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 500  # of each task's training split, for validation
+Learns = Literal["answer", "all"]
+
+
+@dataclass(frozen=True)
+class JointTask(ValidatedSettings):
+    task: str = setting("", "a shipped task, or a .toml file")
+    data: str = setting("", "its data, relative to the file that names it")
+    examples: int | None = setting(
+        None, "number of training examples to use, always the same ones; none: all", low=2, high=1_000_000_000
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.task or not self.data:
+            raise ValueError("an entry of [[tasks]] lacks its task or its data: give both")
+
+
+@dataclass(frozen=True)
+class Joint(ValidatedSettings):
+    tasks: tuple[JointTask, ...] = setting((), "the tasks to train on")
+    folder: str = setting(".", "folder that data paths are relative to")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tasks:
+            raise ValueError("there are no [[tasks]]: give at least one with its data")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Training and validation splits as token sequences; `tasks` has the number of training examples per task."""
+
+    train: EncodedExamples
+    held_out: EncodedExamples
+    tasks: list[dict]
+
+
+def read_joint(path: str | Path) -> Joint:
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise ValueError(f"{path} does not exist: check the spelling")
+    if not path.is_file() or path.suffix != ".toml":
+        raise ValueError(f"{path} is not a .toml file: the task text needs one that lists tasks and their data")
+    values = read_toml(path)
+    try:
+        return configuration.from_dict(Joint, values | {"folder": str(path.resolve().parent)})
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, log: Log) -> Documents:
+    """The training examples of all tasks as documents, without those whose question is also in the test split.
+    `context` is the model's context length in tokens."""
+    train, held_out, tasks = [], [], []
+    for entry in joint.tasks:
+        task = read_task(entry.task if Path(entry.task).suffix != ".toml" else Path(joint.folder) / entry.task)
+        splits = read_items(task, Path(joint.folder) / entry.data, log)
+        if len(splits.train) < 2:
+            raise ValueError(f"{entry.data} has no training split for {task.name}: add one")
+        check_templates(task, splits.train[0])
+        items = drawable(task, splits.train, splits.test)
+        if num_dropped := len(splits.train) - len(items):
+            log(f"{task.name}: {num_dropped:,} training examples are also in the test split: dropped")
+        order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(items))[: entry.examples]
+        num_held_out = max(1, min(MAX_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
+        num_train = len(order) - num_held_out
+        encoded = _encoded(task, [items[i] for i in order], tokenizer, context, learns)
+        held_out += encoded[:num_held_out]
+        train += encoded[num_held_out:]
+        tasks.append({"task": task.name, "data": str(entry.data), "examples": num_train})
+        log(f"{task.name}: {num_train:,} examples to train on, {num_held_out:,} to validate on")
+    return Documents(_encoded_examples(train), _encoded_examples(held_out), tasks)
+
+
+def _encoded(
+    task: TextTask, items: Sequence[Item], tokenizer: Tokenizer, context: int, learns: Learns
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Input ids and next-token targets of each item; positions without a loss have the target -1."""
+    answers = [answer(task, item.answers[0]) for item in items]
+    reserved = [len(encoding.ids) + 1 for encoding in tokenizer.encode_batch(answers)]
+    prompts = PromptWriter(task, task.example, tokenizer, context).write(items, [()] * len(items), reserved)
+    end = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+    encoded = []
+    pairs = [(prompt.text, text) for prompt, text in zip(prompts, answers, strict=True)]
+    for prompt_ids, answer_ids in tokenizer.split_encode(pairs):
+        ids = np.array([*prompt_ids, *answer_ids, *end], np.int64)[: context + 1]
+        targets = ids[1:].copy()
+        if learns == "answer":
+            targets[: max(len(prompt_ids) - 1, 0)] = -1
+        encoded.append((ids[:-1], targets))
+    return encoded
+
+
+def _encoded_examples(sequences: list[tuple[np.ndarray, np.ndarray]]) -> EncodedExamples:
+    return EncodedExamples(
+        ids=[ids for ids, _ in sequences],
+        segments=[np.zeros(len(ids), np.int64) for ids, _ in sequences],
+        example_ids=np.arange(len(sequences)),
+        num_examples=len(sequences),
+        token_labels=[targets for _, targets in sequences],
+    )
 
 
 @dataclass(frozen=True)
@@ -109,8 +224,8 @@ def finetune_text(
     on_progress: OnProgress | None = None,
     log: Log = print,
 ) -> Outcome:
-    """Fine-tunes a GPT on the tasks in the file `data` (`joint.py`) into the run folder `out`. With `resume`, `data`
-    and `overrides` may be left out. A run that was stopped returns an `Outcome` whose `ended` is `stopped`.
+    """Fine-tunes a GPT on the tasks in the .toml file `data` into the run folder `out`. With `resume`, `data` and
+    `overrides` may be left out. A run that was stopped returns an `Outcome` whose `ended` is `stopped`.
 
     >>> import hornbook
     >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP
@@ -128,17 +243,17 @@ def finetune_text(
     trained, tokenizer = load_gpt_with_head(model)
     settings = text_settings(trained, request.overrides) if run is None else settings_in(run)
     texts = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
-    fingerprint, recorded_runtime = _fingerprint(texts), (None, None)
+    fingerprint = _fingerprint(texts)
     if run is None:
         settings = with_steps(settings, texts.train)
     else:
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
-        recorded_runtime = run["runtime"]["threads"], run["runtime"]["compiles"]
+
         if _is_finished(folder.path, settings):
             link_files(folder.path / "best", folder.path)
             return Outcome.of_state("already finished", read_state(Checkpoints(folder.path).last()))
     flops = planned_flops(trained, texts.train, settings.epochs, learns_text=True)
-    runtime = choose_runtime(settings.runtime, flops, *recorded_runtime)
+    runtime = choose_runtime(settings.runtime, flops, run and run["runtime"])
     configure_torch(runtime)
     num_parameters = sum(p.numel() for p in trained.parameters())
     log(f"{num_parameters:,} parameters; {runtime.reason}")

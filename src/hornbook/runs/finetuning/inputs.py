@@ -1,4 +1,5 @@
-"""The inputs of a fine-tuning run: the pre-trained model with its tokenizer, the data, and the settings."""
+"""The inputs of a fine-tuning run: the request, the pre-trained model with its tokenizer, the data, the settings, and
+the teacher."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,16 +25,14 @@ from hornbook.lifecycle.run_folder import Log
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
 from hornbook.models.head_config import HeadConfig
+from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
-from hornbook.runs.finetuning.presets import measured_settings
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import (
     FinetuneSettings,
     TaskSettings,
-    published_for,
     rounded,
     settings_for,
-    width_factor,
 )
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.encoded import EncodedExamples
@@ -87,12 +86,13 @@ class Inputs(Labelled):
     states to its teacher's width, as learned in an earlier stage.
     """
 
+    request: FinetuneRequest
     pretrained: nn.Module
     tokenizer: Tokenizer
+    teacher: Teacher | None = None
     copies: list[Example] | None = None
     projections: Mapping[str, Tensor] = field(default_factory=dict)
     folder: Path | None = None  # shared by all runs, for files that are made once
-    model: str | None = None  # the name of the pre-trained model, if it is not `loaded` by the caller
     grounder: Grounder | None = None  # the knowledge graph that questions are grounded in
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
     prescribed_length: int | None = None  # by the folder of a model that embeds texts
@@ -123,17 +123,12 @@ class Inputs(Labelled):
 
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
-        settings = _settings(self.registered, self.pretrained, self.data, request)
-        if settings == self.settings:
-            return self
+        request = replace(request, model=request.model or self.request.model)
+        settings = _settings(self.registered, self.pretrained, self.data, request, lambda message: None)
         train, threshold_split = training_split(self.data, self.registered, settings)
-        return self._replaced(settings=settings, train=train, threshold_split=threshold_split)
+        return self.replaced(request=request, settings=settings, train=train, threshold_split=threshold_split)
 
-    def initialized_from(self, model: nn.Module, projections: Mapping[str, Tensor]) -> "Inputs":
-        """The same inputs with other weights of the same model."""
-        return self._replaced(pretrained=model, projections=projections)
-
-    def _replaced(self, **changes: Any) -> "Inputs":
+    def replaced(self, **changes: Any) -> "Inputs":
         """A copy with other values, which reuses the encoded dev split and, if it is the same, the training split."""
         other = replace(self, **changes)
         if other.train == self.train:
@@ -188,26 +183,29 @@ def is_scored(example: Example, registered: RegisteredTask) -> bool:
 
 
 def open_inputs(
-    request: FinetuneRequest, data: Any, log: Log, loaded: tuple[nn.Module, Tokenizer] | None = None
+    request: FinetuneRequest,
+    data: Any,
+    log: Log,
+    loaded: tuple[nn.Module, Tokenizer] | None = None,
+    teacher: Teacher | None = None,
 ) -> Inputs:
     """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `loaded` is the
     model with its tokenizer if it is already loaded."""
     registered, dataset = read_labelled(request, data, log)
     for message in in_short(summarize(dataset)):
         log(message)
-    model = request.model
-    if loaded is None and model is None:
+    if request.model is None:
         model = builtin_for(text for example in dataset.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
-    pretrained, tokenizer = loaded or load_folder(model_folder(model))
-    settings = _settings(registered, pretrained, dataset, request)
-    _log_settings(registered, pretrained, dataset, request, settings, log)
+        request = replace(request, model=model)
+    pretrained, tokenizer = loaded or load_folder(model_folder(request.model))
+    settings = _settings(registered, pretrained, dataset, request, log)
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[dataset.kind].marks)
     has_answer_classifier = registered.allows_no_answer and settings.task.no_answer == "classifier"
     head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, has_answer_classifier)
     embedding = EmbeddingSettings()
     if head_config.output_type.is_embedding:
-        embedding = _embedding_settings(model_folder(model), request, settings, log)
+        embedding = _embedding_settings(model_folder(request.model), request, settings, log)
         head_config = replace(head_config, pooling=settings.task.pooling or embedding.pooling)
         if settings.task.embedding_teacher is not None and dataset.splits["train"][0].score is not None:
             raise ValueError(
@@ -224,39 +222,12 @@ def open_inputs(
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
     split = training_split(dataset, registered, settings)
-    optional = {"grounder": grounder, "linker": linker, "prescribed_length": embedding.max_length}
-    return Inputs(registered, dataset, settings, spec, *split, pretrained, tokenizer, model=model, **optional)
-
-
-def _log_settings(
-    registered: RegisteredTask,
-    pretrained: nn.Module,
-    dataset: DataSet,
-    request: FinetuneRequest,
-    settings: FinetuneSettings,
-    log: Log,
-) -> None:
-    """Logs the settings that are not the defaults of the task and were not requested, each with the reason."""
-    overrides, width = request.all_overrides(), pretrained.config.width
-    num_examples = len(dataset.splits["train"])
-    num_examples = min(num_examples, settings.examples or num_examples)
-    measured = {} if request.teacher else measured_settings(pretrained, registered.is_own, num_examples)
-    published = published_for(registered, pretrained, settings)
-    published = {name: value for name, value in published.items() if name not in measured}
-    for reason, chosen in ("as published for", published), ("measured to be best for this size of", measured):
-        if values := [f"{name}={value}" for name, value in chosen.items() if name not in overrides]:
-            log(f"{reason} {pretrained.family}: {', '.join(values)}")
-    if "optimizer.lr" not in overrides | published | measured and width_factor(width) > 1:
-        log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
-    if settings.epochs > (published | measured).get("epochs", registered.epochs) and "epochs" not in overrides:
-        log(
-            f"{settings.epochs:g} epochs: more than the published {registered.epochs}, as there are few training "
-            "examples"
-        )
-    if KINDS[dataset.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
-        log(f"optimizer.eps={settings.optimizer.eps:g}: the loss is a mean over {len(dataset.labels):,} labels")
-    if registered.kind == Similarity.name and settings.layers.dropout is not None and "layers.dropout" not in overrides:
-        log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
+    return Inputs(
+        *(registered, dataset, settings, spec, *split, request, pretrained, tokenizer, teacher),
+        grounder=grounder,
+        linker=linker,
+        prescribed_length=embedding.max_length,
+    )
 
 
 def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> EntityLinker | None:
@@ -288,16 +259,17 @@ def _grounder(request: FinetuneRequest, head_config: HeadConfig, settings: Finet
 
 
 def _settings(
-    registered: RegisteredTask, pretrained: nn.Module, data: DataSet, request: FinetuneRequest
+    registered: RegisteredTask, pretrained: nn.Module, data: DataSet, request: FinetuneRequest, log: Log
 ) -> FinetuneSettings:
     """The settings of a request. Single texts are learned by two dropout masks of one text (SimCSE), so a model without
     dropout gets some for them. The loss of several labels is a mean over labels, so their gradients get smaller with
     the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
-    settings = settings_for(registered, pretrained, overrides, request.teacher is not None, len(train))
+    settings = settings_for(registered, pretrained, overrides, request.teacher is not None, len(train), log)
     if KINDS[registered.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
+        log(f"optimizer.eps={eps:g}: the loss is a mean over {len(data.labels):,} labels")
     needs_dropout = (
         registered.kind == Similarity.name and train[0].pair is None and settings.task.embedding_teacher is None
     )
@@ -305,6 +277,7 @@ def _settings(
         return settings
     if "layers.dropout" in overrides:
         raise ValueError("single texts are learned by two dropout masks of one text: leave out layers.dropout=0")
+    log(f"layers.dropout={SIMCSE_DROPOUT}: single texts need two dropout masks, and the model has no dropout")
     return configuration.with_overrides(settings, {"layers.dropout": SIMCSE_DROPOUT})
 
 

@@ -1,16 +1,21 @@
-"""The training job of a fine-tuning run, or of one stage of a distillation on a task."""
+"""The training job of a fine-tuning run, or of one stage of a distillation on a task: its batches, model and objective,
+and how long it takes."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch
+from hornbook import config as configuration
+from hornbook.batch import Batch, part_of
 from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.distillation_pair import DistillationPair
+from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import AuxiliaryLanguageModel
@@ -30,39 +35,103 @@ from hornbook.runs.finetuning.layers import (
     start_at_frequencies,
     with_head,
 )
-from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
-from hornbook.runs.finetuning.steps import TaskBatches
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
 from hornbook.tasks.objective import TaskObjective, class_weights
 from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
+from hornbook.train.step_timing import FORWARD_SHARE, seconds_per_step
 from hornbook.train.validation import validate
+
+S = TypeVar("S")
+LONGEST_WITHOUT_VALIDATION = 1000  # steps
+NUM_TIMED, MAX_TIMED_SECONDS = 4, 10.0  # steps that are timed before a run, and the limit on their total time
+
+
+def with_steps(settings: S, encoded: EncodedExamples) -> S:
+    """The settings with the number of steps on these training examples, and the intervals of logging and validation."""
+    steps_per_epoch = math.ceil(encoded.num_groups / settings.batch_size)
+    steps = max(1, round(steps_per_epoch * settings.epochs))
+    # A short run logs often enough to see whether its loss moved.
+    overrides = {
+        "schedule.steps": steps,
+        "runtime.log_every_steps": max(1, min(settings.runtime.log_every_steps, steps // 50)),
+    }
+    if settings.validation.every_steps is None:
+        overrides["validation.every_steps"] = min(steps_per_epoch, LONGEST_WITHOUT_VALIDATION)
+    return configuration.with_overrides(settings, overrides)
+
+
+class TaskBatches:
+    """Every group once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
+    smaller."""
+
+    def __init__(self, encoded: EncodedExamples, batch_size: int, seed: int):
+        self.encoded, self.batch_size, self.seed = encoded, batch_size, seed
+        self.steps_per_epoch = math.ceil(encoded.num_groups / batch_size)
+        self._epoch, self._order = -1, np.zeros(0, np.int64)
+
+    def __call__(self, step: int, part: tuple[int, int] = (0, 1)) -> Batch:
+        """The batch of a step, or only part `part[0]` of `part[1]` of it. An empty part is one of its groups, as
+        padding."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.encoded.num_groups)
+            self._epoch = epoch
+        groups = self._order[index * self.batch_size : (index + 1) * self.batch_size].tolist()
+        first, last = part_of(len(groups), part)
+        batch = self.encoded.batch(groups[first:last] or groups[:1], with_dataset_index=True)
+        step_index = first * self.encoded.group_size + np.arange(batch.num_sequences)
+        return batch.with_values("sequences", step_index_host=step_index).as_padding(first == last)
+
+
+def planned_flops(model: Transformer, encoded: EncodedExamples, epochs: float, learns_text: bool) -> float:
+    """Useful FLOPs of the whole run, which decide whether compilation pays off. `learns_text`: whether the model also
+    predicts every next token."""
+    num_tokens = sum(map(len, encoded.ids))
+    predicted, head = (1.0, "clm") if learns_text else (0.0, "none")
+    flops_per_token = model_flops_per_token(shape_of(model.config, num_tokens / len(encoded.ids), predicted, head))
+    return num_tokens * flops_per_token * epochs
+
+
+def expected_seconds(
+    job: TrainingJob, inputs: Inputs, runtime: Runtime, num_steps: int, num_timed: int
+) -> tuple[float, float]:
+    """The expected time of `num_steps` steps with their validations, and that of one step, both in seconds, measured on
+    `num_timed` steps at learning rate 0. A validation costs a forward pass over the tokens of dev."""
+    settings = inputs.settings
+    step_seconds = seconds_per_step(job, settings, runtime, range(num_timed), MAX_TIMED_SECONDS)
+    num_train, num_dev = (sum(map(len, split.ids)) for split in (inputs.encoded_train, inputs.encoded_dev))
+    steps_per_epoch = inputs.encoded_train.num_groups / settings.batch_size
+    validation_seconds = FORWARD_SHARE * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
+    num_validations = math.ceil(num_steps / settings.validation.every_steps)
+    return num_steps * step_seconds + num_validations * validation_seconds, step_seconds
+
+
+def log_where_it_resumes(out: Path, settings: FinetuneSettings, log: Log) -> None:
+    """Logs the step at which a run or stage resumes, if it has a checkpoint."""
+    if step := Checkpoints(out).last_step():
+        log(f"resuming at step {step:,} of {settings.schedule.steps:,}")
 
 
 def build_job(
-    inputs: Inputs,
-    settings: FinetuneSettings,
-    request: FinetuneRequest,
-    runtime: Runtime,
-    log: Log,
-    teacher: Teacher | None = None,
-    cache: CachedRows | None = None,
-    stage: int = -1,
+    inputs: Inputs, runtime: Runtime, log: Log, cache: CachedRows | None = None, stage: int = -1
 ) -> tuple[TrainingJob, nn.Module]:
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
     the scores on dev, the others by their loss."""
-    head_config, seed = inputs.spec.task.head_config, settings.runtime.seed
-    has_head = not request.from_scratch and keeps_head(inputs.pretrained, head_config, settings.task)
-    if request.from_scratch:
+    settings, head_config, is_from_scratch = inputs.settings, inputs.spec.task.head_config, inputs.request.from_scratch
+    seed = settings.runtime.seed
+    has_head = not is_from_scratch and keeps_head(inputs.pretrained, head_config, settings.task)
+    if is_from_scratch:
         model, new_parts = from_scratch(inputs.pretrained, head_config, seed, settings.layers.dropout), []
     else:
-        _log_head(inputs.pretrained.head_config, head_config, has_head, request.model, log)
+        _log_head(inputs.pretrained.head_config, head_config, has_head, inputs.request.model, log)
         model, new_parts = with_head(inputs.pretrained, head_config, seed, settings.layers.dropout, has_head)
     if inputs.grounder is not None and not has_head:
         generator = torch.Generator().manual_seed(seed_of(seed, "graph"))
@@ -73,11 +142,13 @@ def build_job(
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
     freeze(model, settings.layers, new_parts)
     model.to(runtime.device)
-    trainable, objective, is_last_stage = model, label_objective(inputs, settings), True
-    if teacher is not None:
+    trainable, objective, is_last_stage = model, label_objective(inputs), True
+    if inputs.teacher is not None:
         recipes = settings.objective.stages(is_task=True)
         is_last_stage = stage in (-1, len(recipes) - 1)
-        trainable, objective = with_teacher(model, objective, recipes[stage], teacher, seed, cache, inputs.projections)
+        trainable, objective = with_teacher(
+            model, objective, recipes[stage], inputs.teacher, seed, cache, inputs.projections
+        )
     elif settings.task.lm_weight:
         objective = AuxiliaryLanguageModel(objective, settings.task.lm_weight)
     if runtime.compiles:
@@ -114,15 +185,15 @@ def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str
         log(f"the {new.task_name} head is newly initialised, and that of {model} is dropped{why}")
 
 
-def label_objective(inputs: Inputs, settings: FinetuneSettings) -> TaskObjective | SimilarityObjective:
+def label_objective(inputs: Inputs) -> TaskObjective | SimilarityObjective:
     """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
     logits."""
-    head_config, encoded = inputs.spec.task.head_config, inputs.encoded_train
-    if not settings.task.class_weights:
+    head_config, encoded, settings = inputs.spec.task.head_config, inputs.encoded_train, inputs.settings.task
+    if not settings.class_weights:
         if not head_config.output_type.is_embedding:
             return TaskObjective(head_config)
-        similarity = SimilarityDistillation if settings.task.embedding_teacher else SimilarityObjective
-        return similarity(head_config, settings.task.temperature)
+        similarity = SimilarityDistillation if settings.embedding_teacher else SimilarityObjective
+        return similarity(head_config, settings.temperature)
     if not head_config.output_type.has_labels or head_config.problem_type != "single_label_classification":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
     labels = np.concatenate(encoded.token_labels) if head_config.output_type.per_token else encoded.labels

@@ -8,11 +8,13 @@ from hornbook import config as configuration
 from hornbook.config import MANY, ValidatedSettings, setting
 from hornbook.graph.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
+from hornbook.lifecycle.run_folder import Log
+from hornbook.models.electra import Electra
+from hornbook.models.gpt import Gpt1
 from hornbook.models.head_config import HeadLayers, PairEncoding
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import DistillationSettings
-from hornbook.runs.finetuning.presets import family_settings, measured_settings
 from hornbook.tasks.datasets import RegisteredTask
 from hornbook.train.settings import (
     CheckpointSettings,
@@ -26,7 +28,8 @@ from hornbook.train.settings import (
 PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
 SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's width like the learning rate itself
 GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for KagNet
-LARGE_WIDTH = 1024
+SMALL_WIDTH, LARGE_WIDTH = 256, 1024  # of ELECTRA-small and BERT-large
+MANY_EXAMPLES, FEW_EXAMPLES = 50_000, 6_000  # for an ELECTRA of a size between the published ones
 MAX_LR = 1e-3
 MIN_STEPS, MAX_EPOCHS = 300, 10  # few examples of one's own are read more often, for at least this many steps
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
@@ -229,10 +232,12 @@ def settings_for(
     overrides: dict,
     has_teacher: bool = False,
     num_examples: int | None = None,
+    log: Log = lambda message: None,
 ) -> FinetuneSettings:
     """The published settings for a task and the model's family, with overrides by dotted name. If the family does not
     set `optimizer.lr`, it depends on the model's width. Some depend on the number of training examples
-    (`num_examples`): a user's own data of few examples gets more epochs. Without a model: the settings of BERT-base."""
+    (`num_examples`): a user's own data of few examples gets more epochs. Without a model: the settings of BERT-base.
+    Logs those that are not the defaults of the task, each with the reason."""
     width = BASE_WIDTH if pretrained is None else pretrained.config.width
     settings = (TaskDistillationSettings if has_teacher else FinetuneSettings)(
         epochs=float(registered.epochs),
@@ -240,30 +245,35 @@ def settings_for(
         optimizer=OptimizerSettings(lr=default_lr(registered, width)),
     )
     configuration.refuse_unused(settings, overrides)
-    published = published_for(registered, pretrained, settings)
+    published = {} if pretrained is None else _family_settings(pretrained, registered.name)
+    published = {name: each for name, each in published.items() if configuration.why_unused(settings, name) is None}
+    measured = {}
     if num_examples is not None:
         examples = {name: value for name, value in overrides.items() if name == "examples"}
         num_examples = min(num_examples, configuration.with_overrides(settings, examples).examples or num_examples)
         if pretrained is not None and not has_teacher:
-            published |= measured_settings(pretrained, registered.is_own, num_examples)
+            measured = _measured_settings(pretrained, registered.is_own, num_examples)
+    chosen = published | measured
     if isinstance(settings, TaskDistillationSettings):
-        return _in_stages(settings, published, overrides, width, num_examples)
-    settings = configuration.with_overrides(settings, published | overrides)
-    if registered.is_own and num_examples is not None and "epochs" not in overrides:
-        epochs = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
-        settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(epochs))})
-    if settings.reason.method is None or "layers.head_lr_ratio" in published | overrides:
-        return settings
-    ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
-    return configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
-
-
-def published_for(
-    registered: RegisteredTask, pretrained: Transformer | None, settings: FinetuneSettings
-) -> dict[str, Any]:
-    """The published settings of the model's family, except for those that the run does not use."""
-    published = {} if pretrained is None else family_settings(pretrained, registered.name)
-    return {name: value for name, value in published.items() if configuration.why_unused(settings, name) is None}
+        settings = _in_stages(settings, chosen, overrides, width, num_examples)
+    else:
+        settings = configuration.with_overrides(settings, chosen | overrides)
+        if registered.is_own and num_examples is not None and "epochs" not in overrides:
+            epochs = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
+            settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(epochs))})
+        if settings.reason.method is not None and "layers.head_lr_ratio" not in chosen | overrides:
+            ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
+            settings = configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
+    published = {name: value for name, value in published.items() if name not in measured}
+    for reason, values in (("as published for", published), ("measured to be best for this size of", measured)):
+        if texts := [f"{name}={value}" for name, value in values.items() if name not in overrides]:
+            log(f"{reason} {pretrained.family}: {', '.join(texts)}")
+    if "optimizer.lr" not in chosen | overrides and width_factor(width) > 1:
+        log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
+    if settings.epochs > chosen.get("epochs", registered.epochs) and "epochs" not in overrides:
+        reason = f"more than the published {registered.epochs}, as there are few training examples"
+        log(f"{settings.epochs:g} epochs: {reason}")
+    return settings
 
 
 def _in_stages(
@@ -313,3 +323,49 @@ def _refuse_unknown_stages(by_stage: dict, num_stages: int) -> None:
             raise ValueError(
                 f"{inside} cannot be set per stage, only {', '.join(STAGE_GROUPS)} can: set {inside} for the whole run"
             )
+
+
+def _family_settings(model: Transformer, task: str) -> dict[str, Any]:
+    """The published settings of the model's family for a task; empty if they are the defaults."""
+    if isinstance(model, Electra):
+        return _electra(model.config.width, task)
+    return _gpt1(model.config.width, task) if isinstance(model, Gpt1) else {}
+
+
+def _measured_settings(model: Transformer, is_own: bool, num_examples: int) -> dict[str, Any]:
+    """Settings of an ELECTRA of a size between the published ones, as the built-in models are, where the published ones
+    are not the best (RESULTS.md): a larger rate helps with many training examples and makes runs with few of them fail.
+    Small data sets of the user (`is_own`) keep the default epochs, so that a run takes minutes on a CPU."""
+    if not isinstance(model, Electra) or not SMALL_WIDTH < model.config.width < BASE_WIDTH:
+        return {}
+    if num_examples >= MANY_EXAMPLES:
+        return {"optimizer.lr": 2e-4, "layers.lr_decay": 0.9}
+    return {"epochs": 10.0} if num_examples < FEW_EXAMPLES and not is_own else {}
+
+
+def _electra(width: int, task: str) -> dict[str, Any]:
+    """Appendix B of the paper; that the layer-wise decay starts two above the top block is only in its code."""
+    settings = {
+        "optimizer.lr": 3e-4 if width <= SMALL_WIDTH else 1e-4 if width <= BASE_WIDTH else 5e-5,
+        "optimizer.weight_decay": 0.0,
+        "optimizer.bias_correction": False,
+        "layers.lr_decay": 0.8 if width <= BASE_WIDTH else 0.9,
+        "layers.lr_decay_from": "electra",
+        "schedule.decay_in_warmup": True,
+    }
+    settings |= {"epochs": 10.0} if task in ("rte", "sts-b") else {}
+    return settings | ({"task.swapped_pairs": True} if task in ("mrpc", "sts-b") else {})
+
+
+def _gpt1(width: int, task: str) -> dict[str, Any]:
+    """Sections 3.3 and 4.1 of the paper. Narrow models use the learning rate for their width instead."""
+    settings = {
+        "task.format": "gpt1",
+        "task.lm_weight": 0.5,
+        "batch_size": 32,
+        "epochs": 3.0,
+        "optimizer.eps": 1e-8,
+        "schedule.warmup_fraction": 0.002,
+    }
+    settings |= {"optimizer.lr": 6.25e-5} if width >= BASE_WIDTH else {}
+    return settings | ({"task.pair_encoding": "both"} if task in ("mrpc", "qqp", "sts-b") else {})

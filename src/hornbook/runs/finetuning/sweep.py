@@ -4,7 +4,6 @@ under OUT/trials."""
 
 import dataclasses
 import statistics
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 from hornbook.files import link_files, read_json, write_json
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
-from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
@@ -22,17 +20,10 @@ from hornbook.train.parallel.ranks import current_ranks
 
 
 def run_many(
-    out: Path,
-    request: FinetuneRequest,
-    open_with: Callable[[FinetuneRequest], Inputs],
-    seeds: int,
-    lr_search: bool,
-    on_progress: OnProgress,
-    log: Log,
-    teacher: Teacher | None = None,
+    out: Path, inputs: Inputs, seeds: int, lr_search: bool, on_progress: OnProgress, log: Log
 ) -> FinetuneResult | Outcome:
     """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
-    inputs = open_with(request)
+    request = inputs.request
     folder = sweep_folder(out, request)
     if not folder.has_record:
         folder.write_record(request.to_dict(), {}, seeds=seeds, lr_search=lr_search)
@@ -41,7 +32,7 @@ def run_many(
 
     def run_trial(name: str, variant: FinetuneRequest) -> Outcome | None:
         """Runs a variant of the request and adds it to `trials`; an `Outcome` if it was stopped."""
-        result = run_once(out / "trials" / name, variant, open_with(variant), on_progress, log, teacher)
+        result = run_once(out / "trials" / name, inputs.with_request(variant), on_progress, log)
         if isinstance(result, Outcome):
             return result
         trials[name] = result

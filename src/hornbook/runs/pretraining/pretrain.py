@@ -236,17 +236,17 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     named = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in entries]
     corpora = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
     refuse_other_inputs(folder, run, corpora, teacher)
-    threads, compiles, out = run["runtime"]["threads"], run["runtime"]["compiles"], folder.path
-    runtime = choose_runtime(settings.runtime, run["planned_flops"], threads, compiles)
+    runtime = choose_runtime(settings.runtime, run["planned_flops"], run["runtime"])
     configure_torch(runtime)
-    if Checkpoints(out).last() is None:  # killed before the first checkpoint: initialise again
+    last_step = Checkpoints(folder.path).last_step()
+    if last_step is None:  # killed before the first checkpoint: initialise again
         before = PretrainRequest(**run["request"])
         if before.vectors is not None:
             folder.refuse_other_input(f"{before.vectors}", run["inputs"]["vectors"], vectors_fingerprint(before))
         _, model = _model_to_train(settings, corpora, before, teacher, lambda message: None)
     else:
         model = new_network(settings, teacher and teacher.model)
-    log(f"resuming {out} at step {_steps_done(out):,} of {settings.schedule.steps:,}; {runtime.reason}")
+    log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.reason}")
     return _Prepared(settings, corpora, runtime, _job(settings, corpora, model, runtime, teacher))
 
 
@@ -267,10 +267,6 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
 def _write_samples(out: Path, prepared: _Prepared) -> None:
     if (filler := mask_filler(prepared.job.model)) is not None:
         write_samples(out, filler, prepared.corpora[0][0])
-
-
-def _steps_done(out: Path) -> int:
-    return Checkpoints(out).last_step() or 0
 
 
 @torch_settings_restored()

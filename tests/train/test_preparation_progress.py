@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from hornbook.runs.finetuning import progress
-from hornbook.runs.finetuning.progress import preparation_progress
+from hornbook.train import job
+from hornbook.train.job import preparation_progress
 
 
 def test_the_time_left_follows_from_what_was_done_since_the_start(monkeypatch):
     clock = iter((100.0, 100.0, 104.0, 108.0, 200.0, 203.0))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(job.time, "monotonic", lambda: next(clock))
     shown = []
     show = preparation_progress(shown.append, "caching: batch", first=10)
     show(10, 30)
