@@ -75,7 +75,7 @@ def test_a_given_batch_size_is_kept(slow, tmp_path, tiny_corpus):
 
 def test_a_fast_machine_keeps_the_published_batch(monkeypatch, tmp_path, tiny_corpus):
     monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 1e-6)
-    monkeypatch.setattr(running, "with_steps_in", lambda minutes, settings, *about: settings)
+    monkeypatch.setattr(running, "with_steps_in", lambda minutes, run, *about: run.settings)
     monkeypatch.setattr(running, "warnings_of", lambda *about: {}["no steps are needed here"])
     with pytest.raises(KeyError):
         begun(tmp_path / "run", tiny_corpus)

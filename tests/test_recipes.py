@@ -106,8 +106,8 @@ def test_weight_decay_follows_the_steps_that_fit_in_the_minutes(tiny_corpus, tmp
     def train(*arguments):
         raise EnoughError
 
-    def with_steps_in(minutes, settings, *others):
-        return with_overrides(settings, {"schedule.steps": 30_000})
+    def with_steps_in(minutes, run, *others):
+        return with_overrides(run.settings, {"schedule.steps": 30_000})
 
     monkeypatch.setattr("hornbook.runs.pretraining.pretrain.train", train)
     monkeypatch.setattr("hornbook.runs.pretraining.pretrain.with_steps_in", with_steps_in)

@@ -1,18 +1,23 @@
-"""The teacher of a distillation run, with a fingerprint of its weights, and whether a student can learn from it."""
+"""The teacher of a distillation run, with a fingerprint of its weights; and the projections of a student to it, in a
+file next to the student's weights. Projections are needed to resume the run and to distil the student further on a
+task, not to use the student."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook import config as configuration
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from hornbook.files import write_tensors
 from hornbook.interop.folder import load_folder, weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.models import registry
-from hornbook.models.gpt import Gpt
+from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.transformer import Transformer
-from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
+
+PROJECTIONS_FILE = "projections.safetensors"
 
 
 @dataclass(frozen=True)
@@ -66,36 +71,30 @@ def refuse_other_vocabulary(teacher: Teacher, tokenizer: Tokenizer, whose: str) 
         )
 
 
-def fitted_to_teacher(settings: PretrainSettings, tokenizer: Tokenizer | None, teacher: Teacher) -> PretrainSettings:
-    """The settings of a student on plain text with the teacher's vocabulary size; raises a `ValueError` if the student
-    cannot learn from the teacher. `tokenizer`: that of the corpora, if they are known."""
-    _refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
-    tokenizer = tokenizer or teacher.tokenizer
-    # Without special tokens, as a GPT's folder adds none and the tokenizer of its corpus may.
-    if len({each.without_special_tokens().fingerprint for each in (tokenizer, teacher.tokenizer)}) > 1:
-        refuse_other_vocabulary(teacher, tokenizer, "the corpus")
-    positions = teacher.model.config.max_positions
-    if max(settings.lengths) > positions:
-        raise ValueError(f"the teacher reads at most {positions} tokens: set data.length={positions}")
-    # The teacher's vocabulary may be larger than its tokenizer's; both models need a logit for each of its tokens.
-    settings = configuration.with_overrides(settings, {"model.vocab_size": teacher.model.config.vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
-    return dataclasses.replace(settings, model=config)
+def save_projections(folder: Path, model: nn.Module) -> None:
+    if isinstance(model, DistillationPair) and len(model.projections):
+        state = {name: value.detach().cpu().contiguous() for name, value in model.projections.state_dict().items()}
+        write_tensors(Path(folder) / PROJECTIONS_FILE, state)
 
 
-def _refuse_other_objective(settings: PretrainSettings, teacher: Teacher) -> None:
-    """Raises a ValueError if one of student and teacher predicts next tokens and the other masked ones."""
-    direction, is_gpt = teacher.model.config.direction, isinstance(teacher.model, Gpt)
-    if settings.reads_documents != is_gpt:
-        student = registry.family_of(settings.model)
-        fix = "distilgpt2 or another GPT as the student" if is_gpt else "an encoder as the student"
+def load_projections(folder: Path, model: nn.Module) -> None:
+    if isinstance(model, DistillationPair) and len(model.projections):
+        path = Path(folder) / PROJECTIONS_FILE
+        try:
+            model.projections.load_state_dict(load_file(path))
+        except (SafetensorError, OSError, RuntimeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"{path} is damaged ({reason}): delete the folder {folder} and resume from the checkpoint before it"
+            ) from None
+
+
+def read_projections(folder: Path) -> dict[str, Tensor]:
+    """The projections of a student's earlier run; {} if the folder has none."""
+    path = Path(folder) / PROJECTIONS_FILE
+    try:
+        return load_file(path) if path.exists() else {}
+    except SafetensorError as error:
         raise ValueError(
-            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.described()} cannot "
-            f"learn from {teacher.model.described()}: use {fix}, or distill on a task (by task and data)"
-        )
-    if settings.model.direction != direction:
-        raise ValueError(
-            f"the teacher has direction={direction} and the student {settings.model.direction}, so one predicts next "
-            f"tokens and the other masked ones: set model.direction={direction} (with a BERT or RoBERTa preset as the "
-            "student)"
-        )
+            f"{path} cannot be read ({error}): copy it again, or remove it to start with new projections"
+        ) from None

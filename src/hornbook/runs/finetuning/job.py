@@ -24,8 +24,7 @@ from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.objectives.distillation.teacher_rows import CachedRows
 from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
-from hornbook.runs.distillation.projections import load_projections, save_projections
-from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.distillation.teacher import Teacher, load_projections, save_projections
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.layers import (
     freeze,

@@ -1,14 +1,18 @@
-"""Builds, saves and loads the network of a run and its objective: a single model, ELECTRA's generator and
-discriminator, or a student with its teacher. On disk, ELECTRA's run folder is that of the discriminator, with the
-generator in a subfolder; a student's run folder is that of the student, with the projections in a separate file.
+"""Builds, saves and loads the network of a run, its objective and its training job. The network is a single model,
+ELECTRA's generator and discriminator, or a student with its teacher. On disk, ELECTRA's run folder is that of the
+discriminator, with the generator in a subfolder; a student's run folder is that of the student, with the projections in
+a separate file.
 """
 
-from collections.abc import Callable
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
+from hornbook.batch import Batch
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import extend_vocabulary
@@ -23,10 +27,15 @@ from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.objectives.rtd import RtdObjective, RtdSettings
-from hornbook.runs.distillation.projections import load_projections, save_projections
+from hornbook.runs.distillation.teacher import load_projections, save_projections
+from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.objective import Objective
+from hornbook.train.job import TrainingJob
+from hornbook.train.objective import Objective, TrainingModule
+from hornbook.train.randomness import compile_hashing
+from hornbook.train.runtime import Runtime
+from hornbook.train.validation import validate
 
 # A discriminator that is its own generator, and keeps filling in masks (docs/builtin-models.md).
 OWN_GENERATOR = {
@@ -35,6 +44,56 @@ OWN_GENERATOR = {
     "objective.correction": 1.0,
     "objective.unreplaced_mask_fraction": 0.15,
 }
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that can be trained. `held_out` are its validation batches."""
+
+    settings: PretrainSettings
+    corpora: Corpora
+    runtime: Runtime
+    job: TrainingJob
+    held_out: list[Batch]
+
+    @classmethod
+    def of(
+        cls,
+        settings: PretrainSettings,
+        corpora: Corpora,
+        model: nn.Module,
+        runtime: Runtime,
+        teacher: Transformer | None = None,
+    ) -> Self:
+        tokenizer = corpora[0][0].tokenizer
+        objective = objective_of(settings, tokenizer, teacher, model)
+        if runtime.compiles:
+            model.compile_parts()
+            objective.compile()
+            compile_hashing()
+        save, load = partial(save_trained, model=model, tokenizer=tokenizer), partial(load_trained, model=model)
+        # The learning rate of ELECTRA's generator may differ from that of its discriminator.
+        ratio = getattr(settings.objective, "generator_lr_ratio", 1.0)
+        lr_multiplier = None if ratio == 1 else lambda name: ratio if name.startswith(f"{GENERATOR}.") else 1.0
+        module, make_batch = TrainingModule(model, objective), BatchMaker(settings, corpora)
+        job = TrainingJob(module, make_batch, None, save, load, lr_multiplier_of=lr_multiplier)
+        return cls(settings, corpora, runtime, job, []).with_settings(settings)
+
+    def with_settings(self, settings: PretrainSettings) -> Self:
+        """The same model with the training and validation batches of these settings."""
+        held_out, data, job = held_out_batches(settings, self.corpora), settings.data, self.job
+        job = dataclasses.replace(
+            job,
+            make_batch=BatchMaker(settings, self.corpora),
+            validate=partial(validate, job.module, held_out, self.runtime) if held_out else None,
+            new_phase_at=data.num_short_steps(settings.schedule.steps) if data.short_length < data.length else None,
+            begin_phase=partial(repeat_positions, job.model, data.short_length) if data.repeat_positions else None,
+        )
+        return dataclasses.replace(self, settings=settings, job=job, held_out=held_out)
+
+    @property
+    def num_held_out_tokens(self) -> int:
+        return sum(batch.num_tokens for batch in self.held_out)
 
 
 def new_network(settings: PretrainSettings, teacher: Transformer | None = None) -> nn.Module:
@@ -82,12 +141,6 @@ def objective_of(
     if isinstance(objective, ErnieSettings):
         return ErnieObjective(masking, objective, model.has_vector)
     return MlmObjective(masking, objective.sentence, objective.sentence_weight)
-
-
-def lr_multiplier(settings: PretrainSettings) -> Callable[[str], float] | None:
-    """A function from parameter name to the factor on its learning rate, or None if all factors are 1."""
-    ratio = getattr(settings.objective, "generator_lr_ratio", 1.0)
-    return None if ratio == 1 else lambda name: ratio if name.startswith(f"{GENERATOR}.") else 1.0
 
 
 def repeat_positions(model: nn.Module, num_trained: int) -> None:

@@ -4,15 +4,13 @@ import dataclasses
 import time
 
 from hornbook import config as configuration
-from hornbook.batch import Batch
 from hornbook.lifecycle.run_folder import Log
 from hornbook.report.formatting import counted, duration
-from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
+from hornbook.runs.pretraining.assembly import PreparedRun
+from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.recipes import SMALLEST_BATCH, Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.train.job import TrainingJob
-from hornbook.train.runtime import Runtime
 from hornbook.train.step_timing import (
     FORWARD_SHARE,
     LONG_RUN,
@@ -31,14 +29,8 @@ TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
 def with_batch_that_fits(
-    request: PretrainRequest,
-    recipe: Recipe,
-    settings: PretrainSettings,
-    job: TrainingJob,
-    runtime: Runtime,
-    corpora: Corpora,
-    log: Log,
-) -> tuple[PretrainSettings, float | None]:
+    run: PreparedRun, request: PretrainRequest, recipe: Recipe, log: Log
+) -> tuple[PreparedRun, float | None]:
     """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
     minutes, and halves the validation tokens until two validations fit in `VALIDATING_SHARE` of the time. Settings
     that the user set are not changed; every change is logged. Also returns the seconds per token, if steps are so slow
@@ -46,16 +38,16 @@ def with_batch_that_fits(
     minutes, requested = request.minutes, request.all_overrides()
     log(MEASURING)
     if {"batch.tokens", "validation.tokens"} <= requested.keys() and recipe == "published":
-        return settings, None
+        return run, None
     began = time.monotonic()
-    token_seconds = _seconds_per_token(MEASURED_SHARE * minutes * 60, settings, job, runtime, corpora)
-    has_time = time.monotonic() - began <= MEASURED_SHARE * minutes * 60 or runtime.device.type != "cpu"
+    token_seconds = _seconds_per_token(run, MEASURED_SHARE * minutes * 60)
+    has_time = time.monotonic() - began <= MEASURED_SHARE * minutes * 60 or run.runtime.device.type != "cpu"
     overrides = {}
     if recipe == "budget":
-        settings = with_budget_batch(settings, minutes * 60 / token_seconds, requested)
+        run = run.with_settings(with_budget_batch(run.settings, minutes * 60 / token_seconds, requested))
     elif "batch.tokens" not in requested:
-        published = settings.batch.tokens
-        least = max(SMALLEST_BATCH, *settings.lengths)
+        published = run.settings.batch.tokens
+        least = max(SMALLEST_BATCH, *run.settings.lengths)
         fitting = _halved(published, minutes * 60 / ENOUGH_STEPS / token_seconds, least)
         if fitting < published:
             overrides["batch.tokens"] = fitting
@@ -63,14 +55,14 @@ def with_batch_that_fits(
                 f"batches of {fitting:,} tokens instead of the published {published:,}, for more steps in "
                 f"{minutes:g} minutes; batch_tokens= of {published} keeps the published size"
             )
-    default = settings.validation.tokens
+    default = run.settings.validation.tokens
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
     fitting = _halved(default, max_tokens, MIN_VALIDATION_TOKENS)
-    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
-    if "validation.tokens" not in requested and fitting < min(default, num_held_out):
+    if "validation.tokens" not in requested and fitting < min(default, run.num_held_out_tokens):
         overrides["validation.tokens"] = fitting
         log(f"validation on {fitting:,} tokens; validation.tokens={default} restores the default")
-    return configuration.with_overrides(settings, overrides), None if has_time else token_seconds
+    run = run.with_settings(configuration.with_overrides(run.settings, overrides))
+    return run, None if has_time else token_seconds
 
 
 def _halved(tokens: int, most: float, least: int) -> int:
@@ -84,54 +76,39 @@ def _halved(tokens: int, most: float, least: int) -> int:
     return tokens
 
 
-def log_expected_time(
-    settings: PretrainSettings, job: TrainingJob, runtime: Runtime, corpora: Corpora, log: Log
-) -> None:
+def log_expected_time(run: PreparedRun, log: Log) -> None:
     log(MEASURING)
-    num_timed = num_to_time(settings.schedule.steps)
-    token_seconds = _seconds_per_token(TIMED_SECONDS, settings, job, runtime, corpora, num_timed)
-    seconds = token_seconds * settings.batch.mean_tokens * settings.schedule.steps * (1 + VALIDATING_SHARE)
-    log(f"expected time: about {duration(seconds)} for {counted(settings.schedule.steps, 'step')}")
+    steps = run.settings.schedule.steps
+    token_seconds = _seconds_per_token(run, TIMED_SECONDS, num_to_time(steps))
+    seconds = token_seconds * run.settings.batch.mean_tokens * steps * (1 + VALIDATING_SHARE)
+    log(f"expected time: about {duration(seconds)} for {counted(steps, 'step')}")
     if seconds >= LONG_RUN:
         log("minutes=, steps= or a smaller batch_tokens= make the run shorter")
 
 
-def _seconds_per_token(
-    max_seconds: float,
-    settings: PretrainSettings,
-    job: TrainingJob,
-    runtime: Runtime,
-    corpora: Corpora,
-    num_timed: int = NUM_TIMED,
-) -> float:
+def _seconds_per_token(run: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
     """Measured on part of a batch: one micro-batch on a GPU, a few sequences on a CPU."""
-    micro_tokens = CPU_PROBE_TOKENS if runtime.device.type == "cpu" else settings.batch.micro_tokens
-    tokens = min(settings.batch.tokens, max(*settings.lengths, micro_tokens))
-    small = configuration.with_overrides(settings, {"batch.tokens": tokens, "batch.first_tokens": None})
-    trial = dataclasses.replace(job, make_batch=BatchMaker(small, corpora))
-    return mean_seconds_per_step(small, trial, runtime, max_seconds, num_timed) / tokens
+    batch = run.settings.batch
+    micro_tokens = CPU_PROBE_TOKENS if run.runtime.device.type == "cpu" else batch.micro_tokens
+    tokens = min(batch.tokens, max(*run.settings.lengths, micro_tokens))
+    small = configuration.with_overrides(run.settings, {"batch.tokens": tokens, "batch.first_tokens": None})
+    job = dataclasses.replace(run.job, make_batch=BatchMaker(small, run.corpora))
+    return mean_seconds_per_step(dataclasses.replace(run, settings=small, job=job), max_seconds, num_timed) / tokens
 
 
 def with_steps_in(
-    minutes: float,
-    settings: PretrainSettings,
-    job: TrainingJob,
-    runtime: Runtime,
-    began: float,
-    corpora: Corpora,
-    log: Log,
-    token_seconds: float | None = None,
+    minutes: float, run: PreparedRun, began: float, log: Log, token_seconds: float | None = None
 ) -> PretrainSettings:
-    """Measures a few steps at each sequence length, unless the seconds per token are given, and sets the number of
-    steps and the steps between validations so that the run fits in the minutes that remain since `began`
-    (`time.monotonic()`)."""
+    """Measures a few steps at each sequence length, unless the seconds per token are given. Returns the settings with
+    the number of steps and the steps between validations with which the run fits in the minutes that remain since
+    `began` (`time.monotonic()`)."""
+    settings = run.settings
     if token_seconds is None:
-        mean = mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60)
+        mean = mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60)
     else:
         mean = token_seconds * settings.batch.mean_tokens
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
-    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora))
-    validation_seconds = mean * num_held_out / settings.batch.tokens * FORWARD_SHARE
+    validation_seconds = mean * run.num_held_out_tokens / settings.batch.tokens * FORWARD_SHARE
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
     log(f"a step takes {mean:.3g} s: {counted(steps, 'step')} in the {duration(left)} left of {minutes:g} minutes")
     if steps < FEW_STEPS:
@@ -157,12 +134,12 @@ def steps_in(
     return steps, steps_between(steps, num)
 
 
-def with_validations(settings: PretrainSettings, held_out: list[Batch]) -> PretrainSettings:
+def with_validations(settings: PretrainSettings, num_held_out_tokens: int) -> PretrainSettings:
     """The settings with an interval of validations whose cost is small compared with that of training."""
     if settings.validation.every_steps is not None:
         return settings
     steps = settings.schedule.steps
-    validation_cost = sum(batch.num_tokens for batch in held_out) * FORWARD_SHARE  # in tokens of training
+    validation_cost = num_held_out_tokens * FORWARD_SHARE  # in tokens of training
     every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
     return configuration.with_overrides(settings, {"validation.every_steps": every})
 
@@ -180,20 +157,17 @@ def steps_between(steps: int, num: int) -> int:
     return max(1, min(1000, steps // num))
 
 
-def mean_seconds_per_step(
-    settings: PretrainSettings, job: TrainingJob, runtime: Runtime, max_seconds: float, num_timed: int = NUM_TIMED
-) -> float:
+def mean_seconds_per_step(run: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
     """Mean over the two sequence lengths of a run, each measured on `num_timed` of its largest batches for at most
     `max_seconds`."""
-    data, num_steps = settings.data, settings.schedule.steps
+    settings, data, num_steps = run.settings, run.settings.data, run.settings.schedule.steps
     switch = data.num_short_steps(num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
-    short = long = 0.0
-    if data.short_fraction > 0:
-        first = max(0, min(grown, switch - num_timed))
-        short = seconds_per_step(job, settings, runtime, range(first, first + num_timed), max_seconds)
-    if data.short_fraction < 1:
-        first = max(switch, grown)
-        long = seconds_per_step(job, settings, runtime, range(first, first + num_timed), max_seconds)
+
+    def seconds_from(first: int) -> float:
+        return seconds_per_step(run.job, settings, run.runtime, range(first, first + num_timed), max_seconds)
+
+    short = seconds_from(max(0, min(grown, switch - num_timed))) if data.short_fraction > 0 else 0.0
+    long = seconds_from(max(switch, grown)) if data.short_fraction < 1 else 0.0
     mean = data.short_fraction * short + (1 - data.short_fraction) * long
     return mean * settings.batch.mean_tokens / settings.batch.tokens

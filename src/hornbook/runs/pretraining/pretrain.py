@@ -12,8 +12,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,28 +26,26 @@ from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.models.distillation_pair import initialize_from_teacher
-from hornbook.objectives.unigram import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
+    PreparedRun,
     initialize_from,
-    load_trained,
-    lr_multiplier,
     mask_filler,
     new_network,
-    objective_of,
-    repeat_positions,
-    save_trained,
 )
 from hornbook.runs.pretraining.batches import (
-    BatchMaker,
     Corpora,
     held_out_batches,
     names_of,
     open_corpora,
     warnings_of,
 )
-from hornbook.runs.pretraining.entities import check_corpora_linked, give_vectors, vectors_fingerprint
-from hornbook.runs.pretraining.fitting import fitted_settings, with_warmup_that_fits
+from hornbook.runs.pretraining.fitting import (
+    check_corpora_linked,
+    fitted_settings,
+    give_vectors,
+    with_warmup_that_fits,
+)
 from hornbook.runs.pretraining.minutes import (
     MEASURED_SHARE,
     log_expected_time,
@@ -73,17 +69,16 @@ from hornbook.runs.pretraining.record import (
     read_run,
     refuse_other_inputs,
     refuse_other_request,
+    vectors_fingerprint,
     write_run,
 )
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.job import OnProgress, Outcome, TrainingJob
+from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.loop import train
-from hornbook.train.objective import TrainingModule
 from hornbook.train.parallel.ranks import connects_ranks, current_ranks
-from hornbook.train.randomness import compile_hashing, seed_of
+from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
-from hornbook.train.validation import validate
 
 WEIGHT_BYTES, STATE_BYTES = 4, 16  # per parameter: the weight alone; with gradient and Adam's two moments
 BATCH_BYTES = 32  # per token: id, segment, position and label
@@ -155,15 +150,7 @@ def pretrain(
     return outcome
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    settings: PretrainSettings
-    corpora: Corpora
-    runtime: Runtime
-    job: TrainingJob
-
-
-def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
+def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> PreparedRun:
     """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
     settings, recipe = _requested_settings(request, teacher is not None)
@@ -181,26 +168,21 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         )
     settings, model = _model_to_train(settings, corpora, request, teacher, log)
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
-    job = _job(settings, corpora, model, runtime, teacher)
+    run = PreparedRun.of(settings, corpora, model, runtime, teacher and teacher.model)
     if request.minutes is not None:
-        settings, token_seconds = with_batch_that_fits(request, recipe, settings, job, runtime, corpora, log)
-        job = _with_batches(job, settings, corpora, runtime)
-        settings = with_steps_in(request.minutes, settings, job, runtime, began, corpora, log, token_seconds)
+        run, token_seconds = with_batch_that_fits(run, request, recipe, log)
+        settings = with_steps_in(request.minutes, run, began, log, token_seconds)
         settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
-        job = _with_batches(job, settings, corpora, runtime)
+        run = run.with_settings(settings)
     elif teacher is not None or request.has_default_duration or takes_a_minute(settings):
-        log_expected_time(settings, job, runtime, corpora, log)
-    settings = with_warmup_that_fits(settings, request, log)
+        log_expected_time(run, log)
+    settings = with_warmup_that_fits(run.settings, request, log)
     settings = with_encoder_weight_decay(settings, request, recipe, corpora)
     if recipe == "budget":
         log(description(settings, request))
-    held_out = [batch.to(runtime.device) for batch in held_out_batches(settings, corpora)]
-    settings = with_validations(settings, held_out)
-    counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
-    baseline = unigram_baseline(job.objective, held_out, counts) if held_out else {}
-    vectors = vectors_fingerprint(request)
-    write_run(folder, request, settings, corpora, runtime, job, baseline, recipe, teacher, vectors)
-    return _Prepared(settings, corpora, runtime, job)
+    run = dataclasses.replace(run, settings=with_validations(settings, run.num_held_out_tokens))
+    write_run(folder, request, run, recipe, teacher)
+    return run
 
 
 def _requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
@@ -225,10 +207,12 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
     tokenizer = corpora[0][0].tokenizer if corpora else None
     settings = fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
     settings = with_warmup_that_fits(settings, request, lambda message: None)
-    return with_validations(settings, held_out_batches(settings, corpora)) if corpora else settings
+    if not corpora:
+        return settings
+    return with_validations(settings, sum(batch.num_tokens for batch in held_out_batches(settings, corpora)))
 
 
-def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Teacher | None, log: Log) -> _Prepared:
+def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Teacher | None, log: Log) -> PreparedRun:
     """Prepares a run to be resumed, with the settings in `run.json`. The training loop loads the last checkpoint, if
     there is one. `request` may name other paths of the same corpora."""
     settings = settings_in(run)
@@ -247,10 +231,10 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.reason}")
-    return _Prepared(settings, corpora, runtime, _job(settings, corpora, model, runtime, teacher))
+    return PreparedRun.of(settings, corpora, model, runtime, teacher and teacher.model)
 
 
-def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
+def _already_finished(out: Path, prepared: PreparedRun) -> Outcome:
     """The outcome of a finished run; completes the final files if the run was killed while writing them."""
     checkpoints = Checkpoints(out, prepared.settings.checkpoint.keep)
     last = checkpoints.last()
@@ -264,7 +248,7 @@ def _already_finished(out: Path, prepared: _Prepared) -> Outcome:
     return Outcome.of_state("already finished", read_state(last))
 
 
-def _write_samples(out: Path, prepared: _Prepared) -> None:
+def _write_samples(out: Path, prepared: PreparedRun) -> None:
     if (filler := mask_filler(prepared.job.model)) is not None:
         write_samples(out, filler, prepared.corpora[0][0])
 
@@ -279,8 +263,8 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     configure_torch(runtime)
     settings, model = _model_to_train(settings, corpora, request, None, lambda message: None)
     torch.compiler.reset()  # measure without what an earlier run compiled
-    job = _job(settings, corpora, model, runtime)
-    return mean_seconds_per_step(settings, job, runtime, MEASURED_SHARE * minutes * 60), runtime
+    run = PreparedRun.of(settings, corpora, model, runtime)
+    return mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60), runtime
 
 
 def _model_to_train(
@@ -317,30 +301,3 @@ def _refuse_too_large(settings: PretrainSettings) -> None:
         refuse_beyond_memory(num_bytes * num_parameters, device, subject, advice)
     subject = f"the {num_tokens:,} tokens of a batch need"
     refuse_beyond_memory(float(BATCH_BYTES * num_tokens), "cpu", subject, "lower batch.tokens")
-
-
-def _job(
-    settings: PretrainSettings, corpora: Corpora, model: nn.Module, runtime: Runtime, teacher: Teacher | None = None
-) -> TrainingJob:
-    tokenizer = corpora[0][0].tokenizer
-    objective = objective_of(settings, tokenizer, teacher and teacher.model, model)
-    if runtime.compiles:
-        model.compile_parts()
-        objective.compile()
-        compile_hashing()
-    save, load = partial(save_trained, model=model, tokenizer=tokenizer), partial(load_trained, model=model)
-    module = TrainingModule(model, objective)
-    job = TrainingJob(module, BatchMaker(settings, corpora), None, save, load, lr_multiplier_of=lr_multiplier(settings))
-    return _with_batches(job, settings, corpora, runtime)
-
-
-def _with_batches(job: TrainingJob, settings: PretrainSettings, corpora: Corpora, runtime: Runtime) -> TrainingJob:
-    """The job with the training and validation batches of these settings."""
-    held_out, data = held_out_batches(settings, corpora), settings.data
-    return dataclasses.replace(
-        job,
-        make_batch=BatchMaker(settings, corpora),
-        validate=partial(validate, job.module, held_out, runtime) if held_out else None,
-        new_phase_at=data.num_short_steps(settings.schedule.steps) if data.short_length < data.length else None,
-        begin_phase=partial(repeat_positions, job.model, data.short_length) if data.repeat_positions else None,
-    )

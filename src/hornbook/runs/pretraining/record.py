@@ -7,15 +7,16 @@ from typing import Literal
 from hornbook.config import LARGEST_SEED, MANY, setting
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import origin_of
+from hornbook.files import sha256
+from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.lifecycle.requests import RunRequest
 from hornbook.lifecycle.resuming import Difference, request_differences
 from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.objectives.unigram import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
-from hornbook.runs.pretraining.assembly import kept_model
+from hornbook.runs.pretraining.assembly import PreparedRun, kept_model
 from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
-from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
-from hornbook.train.job import TrainingJob
-from hornbook.train.runtime import Runtime
+from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.settings import MAX_BATCH_TOKENS, MINUTES_PER_YEAR
 
 
@@ -52,18 +53,10 @@ class PretrainRequest(RunRequest):
 
 
 def write_run(
-    folder: RunFolder,
-    request: PretrainRequest,
-    settings: PretrainSettings,
-    corpora: Corpora,
-    runtime: Runtime,
-    job: TrainingJob,
-    baseline: dict,
-    recipe: str,
-    teacher: Teacher | None = None,
-    vectors: str | None = None,
+    folder: RunFolder, request: PretrainRequest, run: PreparedRun, recipe: str, teacher: Teacher | None = None
 ) -> None:
-    """Writes `run.json`. `vectors`: the fingerprint of the entity vectors of an ERNIE."""
+    """Writes `run.json`."""
+    settings, job, corpora = run.settings, run.job, run.corpora
     entries = [
         {
             "folder": corpus.origin,
@@ -78,12 +71,14 @@ def write_run(
     if teacher is not None:
         inputs["teacher"] = teacher.to_record()
     if settings.reads_entities:
-        inputs |= {"graph": settings.model.graph, "vectors": vectors}
+        inputs |= {"graph": settings.model.graph, "vectors": vectors_fingerprint(request)}
+    held_out = [batch.to(run.runtime.device) for batch in run.held_out]
+    counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
     folder.write_record(
         request.to_dict(),
         inputs,
         settings,
-        runtime.to_record(),
+        run.runtime.to_record(),
         preset=request.preset,
         recipe=recipe,
         family=job.model.family,
@@ -91,7 +86,7 @@ def write_run(
         kept_parameters=sum(p.numel() for p in kept_model(job.model).parameters()),
         terms=job.objective.weights,
         heads=list(job.model.heads),
-        unigram_baseline=baseline,
+        unigram_baseline=unigram_baseline(job.objective, held_out, counts) if held_out else {},
         planned_flops=settings.planned_flops(teacher=teacher.model.config if teacher else None),
         **{"from": request.init_from},
     )
@@ -136,3 +131,8 @@ def refuse_other_inputs(folder: RunFolder, run: dict, corpora: Corpora, teacher:
         folder.refuse_other_input(f"the corpus {corpus.origin}", entry["fingerprint"], corpus.fingerprint)
     if teacher is not None:
         refuse_other_teacher(folder, run, teacher)
+
+
+def vectors_fingerprint(request: PretrainRequest) -> str | None:
+    """Identifies the vectors of a request."""
+    return None if request.vectors is None else sha256(Path(request.vectors) / VECTORS_FILE)
