@@ -10,7 +10,7 @@ import pytest
 
 from hornbook.evaluation.experiments import pool as pools
 from hornbook.evaluation.experiments.pool import MAX_TRIES, Pool
-from hornbook.train import signals
+from hornbook.lifecycle import stopping
 
 
 class Waiting(Pool):
@@ -127,6 +127,6 @@ def test_a_process_that_lost_its_device_ends(monkeypatch, words, ends):
 
 
 def test_signals_are_left_to_the_parent(monkeypatch):
-    monkeypatch.setattr(signals, "_are_disabled", True)
-    with signals.Signals() as heard:
+    monkeypatch.setattr(stopping, "_are_handlers_disabled", True)
+    with stopping.Signals() as heard:
         assert heard.previous == {}

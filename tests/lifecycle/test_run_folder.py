@@ -6,8 +6,7 @@ import pytest
 
 from hornbook.config import ValidatedSettings, iter_settings, setting
 from hornbook.files import link_files, read_json
-from hornbook.lifecycle.requests import SETTING_OF, RunRequest, as_overrides
-from hornbook.lifecycle.resuming import changed_values, request_differences
+from hornbook.lifecycle.requests import SETTING_OF, RunRequest, as_overrides, changed_values, request_differences
 from hornbook.lifecycle.run_folder import RunFolder, recorded
 
 

@@ -13,8 +13,8 @@ import pytest
 from tiny import TINY_WORDS, tiny_text
 
 from hornbook.lifecycle import stopping
+from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.signals import Signals
 
 AT_IMPORT = """
 import os, runpy, signal, sys
@@ -45,7 +45,7 @@ INTERRUPTED_WHILE_SAVING = """
 import signal, time
 from hornbook.lifecycle import stopping
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.signals import Signals
+from hornbook.lifecycle.stopping import Signals
 
 save = Checkpoints.save
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from hornbook.files import read_json
 from hornbook.lifecycle.run_folder import read_metrics
+from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.loop import Diverged, train
 from hornbook.train.loss_spikes import LossSpikeDetector
@@ -27,7 +28,6 @@ from hornbook.train.settings import (
     ScheduleSettings,
     ValidationSettings,
 )
-from hornbook.train.signals import Signals
 from train.small import CPU, small_batch, small_job, small_model, small_settings
 
 TESTS = Path(__file__).parent.parent

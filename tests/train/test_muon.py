@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hornbook.train.muon import orthogonal
-from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors, orthogonal
 from hornbook.train.settings import OptimizerSettings
 from train.formulas import gradients, stepped
 

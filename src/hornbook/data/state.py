@@ -33,7 +33,7 @@ from hornbook.data.shards import (
 )
 from hornbook.data.sources import Source, find_sources, read_sources, write_sources
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.lifecycle.resuming import changed_values
+from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.stopping import block_signals
 
 PROGRESS = "progress.json"

@@ -1,8 +1,12 @@
-"""The request of a command: its options, and overrides of settings by dotted name."""
+"""The request of a command: its options, and overrides of settings by dotted name; and its comparison with the recorded
+one: options that are given again must equal the recorded ones; the others are taken from the record."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from hornbook import config as configuration
 from hornbook.config import ValidatedSettings
 
 # The setting that each option of a command, or argument of its Python function, sets.
@@ -24,6 +28,7 @@ SETTING_OF = {
     "reason_graph": "reason.graph",
     "reason_vectors": "reason.vectors",
 }
+SHOWN_AS = {"init_from": "init_from="}  # named as an argument, as the option of the command line has another name
 
 
 def as_overrides(**options: Any) -> dict[str, Any]:
@@ -58,3 +63,75 @@ class RunRequest(ValidatedSettings, group=""):
     def to_dict(self) -> dict[str, Any]:
         """The request as recorded, with the values of overrides as text."""
         return asdict(self) | {"overrides": {name: str(value) for name, value in self.overrides.items()}}
+
+
+class Difference(NamedTuple):
+    name: str  # dotted setting or option
+    recorded: Any
+    requested: Any
+
+
+def option_differences(recorded: Mapping[str, Any], options: Mapping[str, Any]) -> list[Difference]:
+    """The options whose value differs from the recorded one. None and False mean: not given."""
+    return [
+        Difference(SHOWN_AS.get(name, name), recorded.get(name), value)
+        for name, value in options.items()
+        if value is not None and value is not False and value != recorded.get(name)
+    ]
+
+
+def changed_values(recorded: Mapping[str, Any], requested: Mapping[str, Any], prefix: str = "") -> list[Difference]:
+    """All values that differ from the recorded ones, by dotted name, for a command that takes nothing from its record:
+    a value that is left out differs too."""
+    differences = []
+    for name, value in json.loads(json.dumps(requested)).items():  # as it would be recorded
+        before = recorded.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            differences += changed_values(before, dict.fromkeys(before) | value, f"{prefix}{name}.")
+        elif before != value:
+            differences.append(Difference(f"{prefix}{name}", before, value))
+    return differences
+
+
+def changed_names(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
+    """The names, in alphabetical order, whose values differ; a missing value counts as None.
+
+    >>> changed_names({"seed": 0, "copies": 2}, {"seed": 0, "copies": 3, "model": "en"})
+    ['copies', 'model']
+    """
+    return sorted(name for name in recorded.keys() | current.keys() if recorded.get(name) != current.get(name))
+
+
+def request_differences(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
+    """The options and settings of a request that differ from the recorded request and from the `settings` that were
+    resolved from it; without settings, overrides are compared only as they were given."""
+    before = type(request)(**recorded)
+    recorded_overrides = before.overrides | before.all_overrides()
+    differences = option_differences(recorded, request.options())
+    for name, value in (request.overrides | request.all_overrides()).items():
+        if name in recorded_overrides and str(recorded_overrides[name]) == str(value):
+            continue
+        group, _, inside = name.partition(".")
+        if settings is None or name.startswith(request.not_settings):
+            differences.append(Difference(name, recorded_overrides.get(name), value))
+        elif isinstance(values := getattr(settings, group, None), dict):  # such as stages, whose names are not fields
+            if str(values.get(inside)) != str(value):
+                differences.append(Difference(name, values.get(inside), value))
+        elif (resolved := _value(settings, name)) != _overridden(settings, name, value):
+            differences.append(Difference(name, resolved, value))
+    return differences
+
+
+def _overridden(settings: Any, name: str, value: Any) -> Any:
+    """The value that a setting would have if it were overridden; the error if it would be invalid."""
+    try:
+        overridden = _value(configuration.with_overrides(settings, {name: value}), name)
+    except configuration.UnknownSetting:
+        raise
+    except ValueError as error:  # invalid together with the recorded settings, so it differs
+        return error
+    return tuple(overridden) if isinstance(overridden, list) else overridden
+
+
+def _value(settings: Any, name: str) -> Any:
+    return next((each.value for each in configuration.iter_settings(settings) if each.name == name), None)

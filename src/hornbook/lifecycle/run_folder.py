@@ -14,7 +14,7 @@ import hornbook
 from hornbook import config as configuration
 from hornbook.files import read_json, read_json_lines, refusing_damage, write_json
 from hornbook.lifecycle.job_locks import JOB_LOCKS
-from hornbook.lifecycle.resuming import Difference
+from hornbook.lifecycle.requests import Difference
 
 Log = Callable[[str], None]  # receives the messages of a run
 OnCount = Callable[[str, int], None]  # receives an activity and the number done so far

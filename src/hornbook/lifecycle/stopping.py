@@ -23,6 +23,7 @@ STOPPING = "stopping: a checkpoint is saved after this step; Ctrl-C again ends w
 _is_command = False  # whether this process is the hornbook command, not a program that uses the library
 _is_working = False  # whether the command has started, so that a KeyboardInterrupt is caught and reported
 _was_signalled = False  # whether a signal was already received
+_are_handlers_disabled = False  # whether `Signals` leaves the handlers as they are
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -54,26 +55,6 @@ def finish() -> None:
         signal.signal(each, lambda *_: os._exit(STATUS))
 
 
-def second_interrupt() -> None:
-    """Ends a command immediately; a program that uses the library gets a KeyboardInterrupt."""
-    if _is_command:
-        end_at_once()
-    raise KeyboardInterrupt
-
-
-def note() -> None:
-    """Records that another handler received the first signal, so the next Ctrl-C counts as the second."""
-    global _was_signalled
-    _was_signalled = True
-
-
-def announce() -> None:
-    """Tells the user of a command at once that its training loop will stop: a step may take a minute."""
-    if _is_command:
-        with contextlib.suppress(OSError):
-            os.write(2, f"{chr(10) if os.isatty(2) else ''}{STOPPING}\n".encode())
-
-
 def end_at_once() -> None:
     """Ends this process and its children without unwinding the stack, and prints one line to stderr."""
     if "multiprocessing.process" in sys.modules:
@@ -88,11 +69,12 @@ def end_at_once() -> None:
 
 
 def _stop(signal_number: int, frame: FrameType | None) -> None:
+    global _was_signalled
     if _was_signalled:
         if signal_number == signal.SIGINT:
             end_at_once()
         return
-    note()
+    _was_signalled = True
     if not _is_working or (_is_importing(frame) and not holds_a_lock()):
         end_at_once()
     raise KeyboardInterrupt
@@ -130,6 +112,55 @@ def interruptible() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def disable_signal_handlers() -> None:
+    """Installs no signal handlers in this process from here on: its parent process stops it."""
+    global _are_handlers_disabled
+    _are_handlers_disabled = True
+
+
+class Signals:
+    """Context manager: SIGTERM, SIGHUP and Ctrl-C set `stop`, and the loop stops after this step; a second Ctrl-C stops
+    immediately.
+
+    When nested, a signal also sets `stop` of the outer instances, as the inner run may end before it reads its own."""
+
+    def __init__(self) -> None:
+        self.stop: str | None = None  # name of the signal
+        self.previous: dict = {}  # the handlers before
+
+    def __enter__(self) -> "Signals":
+        if _are_handlers_disabled:
+            return self
+        for each in stop_signals():
+            try:
+                self.previous[each] = signal.signal(each, self._handle)
+            except ValueError:  # not in the main thread: stopping is up to the caller
+                break
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each, handler in self.previous.items():
+            signal.signal(each, handler)
+
+    def _handle(self, signal_number: int, _: object) -> None:
+        global _was_signalled
+        _was_signalled = True  # the next Ctrl-C counts as the second, also after the loop
+        if self.stop and signal_number == signal.SIGINT:
+            if _is_command:
+                end_at_once()
+            raise KeyboardInterrupt
+        if not self.stop and _is_command:  # at once, as a step may take a minute
+            with contextlib.suppress(OSError):
+                os.write(2, f"{chr(10) if os.isatty(2) else ''}{STOPPING}\n".encode())
+        self._set_stop(signal.Signals(signal_number).name)
+
+    def _set_stop(self, name: str) -> None:
+        self.stop = name
+        for handler in self.previous.values():
+            if isinstance(outer := getattr(handler, "__self__", None), Signals):
+                outer._set_stop(name)
 
 
 def block_signals() -> contextlib.AbstractContextManager[None]:

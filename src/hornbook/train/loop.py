@@ -13,18 +13,17 @@ import torch
 
 from hornbook.data.loader import batches
 from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
-from hornbook.train.ema import WEIGHTS
+from hornbook.train.ema import WEIGHTS, AveragedWeights
 from hornbook.train.job import OnProgress, Outcome, State, Status, TrainingJob
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
 from hornbook.train.metrics import MetricsLog, NoLog
-from hornbook.train.optimizer import load_optimizer_tensors, optimizer_tensors
+from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
-from hornbook.train.setup import set_up
-from hornbook.train.signals import Signals
-from hornbook.train.step import StepInterrupted, StepResult
+from hornbook.train.step import StepInterrupted, StepResult, make_stepper
 
 
 class Diverged(RuntimeError):
@@ -68,7 +67,7 @@ class _Loop:
         with ranks.main_first():  # before any rank is told which checkpoint to restore
             if ranks.is_main:
                 self.checkpoints.drop_old()
-        self.sharded, self.trained, self.optimizer, self.ema, self.stepper = set_up(job, settings, runtime, ranks)
+        self._set_up()
         self.state = State(micro_tokens=settings.batch.micro_tokens)
         self.spike_detector = LossSpikeDetector(settings.loss_spike)
         self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
@@ -77,6 +76,28 @@ class _Loop:
         self.values: dict[str, float] = {}
         # Reading a loss makes the host wait for the device; on a CPU there is nothing to wait for.
         self.read_every = 1 if runtime.device.type == "cpu" else settings.runtime.log_every_steps
+
+    def _set_up(self) -> None:
+        """Moves the module of the job to the device, or its shards to the devices of the ranks, and makes what it is
+        trained with. All ranks get the weights of the main one. `trained` has the parameters that are updated."""
+        job, settings, runtime, ranks = self.job, self.settings, self.runtime, self.ranks
+        is_sharded, ema_decay = settings.parallel.shard and ranks.size > 1, settings.optimizer.ema_decay
+        if is_sharded and ema_decay:
+            raise ValueError("optimizer.ema_decay needs whole weights on every device: set parallel.shard=false")
+        module = job.module.to("cpu" if is_sharded else runtime.device)
+        ranks.broadcast([*module.parameters(), *module.buffers()])
+        self.sharded = None
+        if is_sharded:
+            from hornbook.train.parallel.sharding import Sharded  # FSDP2 takes a second to import
+
+            self.sharded = Sharded(module, ranks, runtime.device)
+            module = self.sharded.module
+        self.trained = self.sharded or job.model
+        self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
+        if is_sharded:
+            self.optimizer.shards = self.sharded
+        self.ema = AveragedWeights(job.model, ema_decay) if ema_decay else None
+        self.stepper = make_stepper(module, self.optimizer, settings, runtime, ranks, self.sharded)
 
     def run(self, signals: Signals) -> Outcome:
         self.signals = signals

@@ -20,6 +20,7 @@ from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, is_out_of_memory
 from hornbook.train.randomness import seed_generators, seed_of
 from hornbook.train.runtime import Runtime
+from hornbook.train.settings import LoopSettings
 
 if TYPE_CHECKING:
     from hornbook.train.parallel.sharding import Sharded
@@ -214,6 +215,23 @@ class Stepper:
     def _bucketed(self, step_inputs: StepInputs) -> StepInputs:
         """On CUDA, pads to a bucket so that compiled code sees few shapes."""
         return bucketed(step_inputs) if self.runtime.device.type == "cuda" else step_inputs
+
+
+def make_stepper(
+    module: TrainingModule,
+    optimizer: torch.optim.Optimizer,
+    settings: LoopSettings,
+    runtime: Runtime,
+    ranks: Ranks = SINGLE_PROCESS,
+    sharded: "Sharded | None" = None,
+) -> Stepper:
+    """The stepper of a run, with activation checkpointing if the settings say so."""
+    if settings.parallel.activation_checkpointing:
+        from hornbook.train.parallel.sharding import checkpoint_activations
+
+        runtime = checkpoint_activations(module.model, runtime)
+    seed, max_grad_norm = settings.runtime.seed, settings.optimizer.max_grad_norm
+    return Stepper(module, optimizer, runtime, seed, max_grad_norm, settings.batch.micro_tokens, ranks, sharded)
 
 
 def bucketed(step_inputs: StepInputs, token_bucket: int = TOKEN_BUCKET, entry_bucket: int = ENTRY_BUCKET) -> StepInputs:

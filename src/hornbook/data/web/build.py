@@ -33,7 +33,7 @@ from hornbook.data.web.inputs import PageFile, find_pages, read_links
 from hornbook.data.worker_pool import WorkerPool, explaining_interruptions
 from hornbook.files import num_cores, read_json, refusing_damage, write_json
 from hornbook.lifecycle.locking import run_lock
-from hornbook.lifecycle.resuming import changed_values
+from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.stopping import interruptible
 
 RECORD, WORK, REQUEST = "web.json", "work", "request.json"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json, write_json
-from hornbook.lifecycle.resuming import changed_values
+from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
 from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled

@@ -10,8 +10,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
 from hornbook.evaluation.experiments.jobs import FinetuningArguments, run_finetuning
 from hornbook.evaluation.experiments.memory import release_memory
-from hornbook.lifecycle.stopping import die_with_parent, starting_children
-from hornbook.train import signals
+from hornbook.lifecycle.stopping import die_with_parent, disable_signal_handlers, starting_children
 
 POLL_SECONDS = 0.5  # interval at which a stop request is checked
 MAX_TRIES = 3  # of a fine-tuning run lost because a process of the pool was killed
@@ -110,7 +109,7 @@ def _start_worker(stop_event) -> None:
     global _stop_event
     die_with_parent()
     _stop_event = stop_event
-    signals.disable_signal_handlers()
+    disable_signal_handlers()
 
 
 def _run(job: FinetuningArguments) -> dict | None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from hornbook import config as configuration
 from hornbook.evaluation.experiments.definition import Arm, Experiment, parse_experiment
-from hornbook.lifecycle.resuming import changed_values
+from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
 from hornbook.runs.pretraining.pretrain import measured_pace

@@ -37,6 +37,7 @@ from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder
+from hornbook.lifecycle.stopping import Signals
 from hornbook.report import formatting
 from hornbook.report.experiment import write_experiment_page
 from hornbook.runs.pretraining.batches import names_of
@@ -44,7 +45,6 @@ from hornbook.runs.pretraining.minutes import FEW_STEPS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
 from hornbook.train.job import Status
-from hornbook.train.signals import Signals
 
 RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during fine-tuning
 

@@ -28,8 +28,7 @@ from hornbook.inference.opening import load
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import changed_values, option_differences
+from hornbook.lifecycle.requests import RunRequest, changed_values, option_differences
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.metrics.bleu import check_sacrebleu
 from hornbook.report.page import write_report

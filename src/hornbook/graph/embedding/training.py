@@ -36,15 +36,15 @@ from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.settings import GraphEmbeddingSettings
 from hornbook.graph.triples import SPLITS
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.resuming import changed_values
+from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
+from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 from hornbook.train.job import Status
 from hornbook.train.metrics import MetricsLog
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import RuntimeSettings
-from hornbook.train.signals import Signals
 
 COMMAND = "graph embed"
 SAVE_EVERY_SECONDS = 300.0

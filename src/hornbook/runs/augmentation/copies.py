@@ -28,7 +28,7 @@ from hornbook.files import read_json, refusing_damage, sha256, write_json
 from hornbook.inference.encoder import EncoderModel, filler_folder
 from hornbook.inference.opening import load
 from hornbook.interop.folder import weights_fingerprint
-from hornbook.lifecycle.resuming import changed_names
+from hornbook.lifecycle.requests import changed_names
 from hornbook.runs.augmentation.candidates import NearestWords, Word, WordFilling, in_case_of, replaceable
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.changes import Changeable, Replacement, spliced

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hornbook import config as configuration
 from hornbook.files import write_json
+from hornbook.lifecycle.stopping import Signals
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import pair_for
@@ -28,7 +29,6 @@ from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
-from hornbook.train.signals import Signals
 from hornbook.train.step_timing import LONG_RUN, MEASURING, num_to_time
 
 

@@ -16,7 +16,7 @@ from hornbook.batch import to_offsets
 from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.lifecycle.resuming import changed_names
+from hornbook.lifecycle.requests import changed_names
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.objectives.distillation.teacher_rows import (
     TASK_LOGITS,

@@ -18,8 +18,7 @@ from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import run_lock
-from hornbook.lifecycle.requests import as_overrides
-from hornbook.lifecycle.resuming import option_differences, request_differences
+from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.runs.augmentation.copies import Augmenter, KeptCopies, made_from, open_filler
 from hornbook.runs.distillation.task_stages import note_another_data_set, refuse_unfit_teacher, with_projections

@@ -31,8 +31,7 @@ from hornbook.files import link_files, read_toml
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import request_differences
+from hornbook.lifecycle.requests import RunRequest, request_differences
 from hornbook.lifecycle.run_folder import RunFolder, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective

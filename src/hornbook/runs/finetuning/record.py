@@ -7,8 +7,7 @@ from typing import Any
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
-from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import request_differences
+from hornbook.lifecycle.requests import RunRequest, request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.augmentation.copies import MADE_FROM
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings

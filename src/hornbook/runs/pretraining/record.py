@@ -9,8 +9,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.remote import origin_of
 from hornbook.files import sha256
 from hornbook.graph.embedding.vectors import VECTORS_FILE
-from hornbook.lifecycle.requests import RunRequest
-from hornbook.lifecycle.resuming import Difference, request_differences
+from hornbook.lifecycle.requests import Difference, RunRequest, request_differences
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.objectives.unigram import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher

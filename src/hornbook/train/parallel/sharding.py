@@ -96,16 +96,16 @@ class Sharded:
         return (self.ranks.all_reduce({"squares": of_rows.square()})["squares"] + of_vectors.square()).sqrt()
 
     def norms(self, rows: list[Tensor]) -> list[Tensor]:
-        """The norms of whole matrices (`lamb.Shards`)."""
+        """The norms of whole matrices, for LAMB."""
         squares = {str(i): norm.square() for i, norm in enumerate(torch._foreach_norm(rows))}
         return [square.sqrt() for square in self.ranks.all_reduce(squares).values()]
 
     def gathered(self, parameters: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
-        """Whole matrices from rows (`lamb.Shards`)."""
+        """Whole matrices from rows, for Muon."""
         return [self._whole(self._names[each], own) for each, own in zip(parameters, rows, strict=True)]
 
     def local_rows(self, matrices: list[Tensor]) -> list[Tensor]:
-        """This rank's rows of whole matrices (`lamb.Shards`)."""
+        """This rank's rows of whole matrices, for Muon."""
         return [self._local_rows(matrix) for matrix in matrices]
 
     def _whole(self, name: str, rows: Tensor) -> Tensor:
