@@ -41,8 +41,9 @@ from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.run_files import STAGES
 from hornbook.runs.augmentation.copies import LINES, MADE_FROM
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.distillation.teacher import PROJECTIONS_FILE, weights_fingerprint
+from hornbook.runs.distillation.teacher import weights_fingerprint
 from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.model_files import PROJECTIONS_FILE
 from hornbook.train.checkpoint import Checkpoints
 
 MEASURES = {  # to percent; SQuAD's are in percent already

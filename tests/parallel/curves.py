@@ -12,7 +12,7 @@ import hornbook
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.finetuning import finetune as finetuning
 from hornbook.runs.pretraining import pretrain as pretraining
-from hornbook.train import loop, setup
+from hornbook.train import loop, step
 from hornbook.train.parallel import gradients
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.step import Stepper
@@ -81,7 +81,7 @@ def curve_of(train: Callable[[], object]) -> list[float]:
 def all_curves(folder: str, names: list[str], corpus: str, encoder: str, rows: dict, teachers: dict) -> None:
     """Trains for the named objectives and writes their curves to `curves.json`."""
     pretraining.train = finetuning.train = in_float64
-    setup.Stepper = Recording
+    step.Stepper = Recording
     gradients.BUCKET_BYTES = 16384
     out, curves = Path(folder), {}
     tasks = {

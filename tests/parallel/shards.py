@@ -7,7 +7,7 @@ import torch
 from parallel.curves import SMALL_PARTS, Recording, curve_of, finetuned, in_float64, pretrained
 
 from hornbook.runs.pretraining import pretrain as pretraining
-from hornbook.train import loop, setup
+from hornbook.train import loop, step
 from hornbook.train.parallel.ranks import current_ranks
 
 STEPS = 8
@@ -34,7 +34,7 @@ def steps(folder: str, corpus: str, encoder: str, rows: list, shard: bool) -> No
     from hornbook.runs.finetuning import finetune as finetuning
 
     pretraining.train = finetuning.train = in_float64
-    setup.Stepper = Recording
+    step.Stepper = Recording
     out, curves = Path(folder), {}
     more = SHARDED if shard else {}
     for name, (preset, settings) in CASES.items():

@@ -17,10 +17,11 @@ from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.report.formatting import duration
 from hornbook.report.run_files import STAGE_FILE, STAGES
-from hornbook.runs.distillation.teacher import read_projections, refuse_other_vocabulary
+from hornbook.runs.distillation.teacher import refuse_other_vocabulary
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.job import NUM_TIMED, expected_seconds, log_where_it_resumes, with_steps
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
+from hornbook.runs.model_files import read_projections
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task

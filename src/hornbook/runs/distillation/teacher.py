@@ -1,23 +1,13 @@
-"""The teacher of a distillation run, with a fingerprint of its weights; and the projections of a student to it, in a
-file next to the student's weights. Projections are needed to resume the run and to distil the student further on a
-task, not to use the student."""
+"""The teacher of a distillation run, with a fingerprint of its weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
-
-from hornbook.files import write_tensors
 from hornbook.interop.folder import load_folder, weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.transformer import Transformer
 from hornbook.text.tokenizer import Tokenizer
-
-PROJECTIONS_FILE = "projections.safetensors"
 
 
 @dataclass(frozen=True)
@@ -69,32 +59,3 @@ def refuse_other_vocabulary(teacher: Teacher, tokenizer: Tokenizer, whose: str) 
             "teacher's logits, each model with its own tokenizer (recipe='minilm' or recipe='distilbert'); or "
             "fine-tune the student on texts that the teacher labelled (hornbook predict)"
         )
-
-
-def save_projections(folder: Path, model: nn.Module) -> None:
-    if isinstance(model, DistillationPair) and len(model.projections):
-        state = {name: value.detach().cpu().contiguous() for name, value in model.projections.state_dict().items()}
-        write_tensors(Path(folder) / PROJECTIONS_FILE, state)
-
-
-def load_projections(folder: Path, model: nn.Module) -> None:
-    if isinstance(model, DistillationPair) and len(model.projections):
-        path = Path(folder) / PROJECTIONS_FILE
-        try:
-            model.projections.load_state_dict(load_file(path))
-        except (SafetensorError, OSError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"{path} is damaged ({reason}): delete the folder {folder} and resume from the checkpoint before it"
-            ) from None
-
-
-def read_projections(folder: Path) -> dict[str, Tensor]:
-    """The projections of a student's earlier run; {} if the folder has none."""
-    path = Path(folder) / PROJECTIONS_FILE
-    try:
-        return load_file(path) if path.exists() else {}
-    except SafetensorError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}): copy it again, or remove it to start with new projections"
-        ) from None

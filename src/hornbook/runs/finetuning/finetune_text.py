@@ -35,8 +35,9 @@ from hornbook.lifecycle.requests import RunRequest, request_differences
 from hornbook.lifecycle.run_folder import RunFolder, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
-from hornbook.runs.finetuning.job import TaskBatches, checkpoint_io, in_batches, planned_flops, with_steps
+from hornbook.runs.finetuning.job import TaskBatches, in_batches, planned_flops, with_steps
 from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
+from hornbook.runs.model_files import load_models, save_models
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.text.definition import TextTask, read_task
 from hornbook.tasks.text.prompts import PromptWriter, answer, check_templates, drawable
@@ -308,4 +309,5 @@ def _job(model: Gpt, tokenizer: Tokenizer, texts: Documents, settings: TextSetti
     module = TrainingModule(model, objective)
     batches = TaskBatches(texts.train, settings.batch_size, settings.runtime.seed)
     validation = partial(validate, module, in_batches(texts.held_out, VALIDATION_BATCH_SIZE), runtime)
-    return TrainingJob(module, batches, validation, *checkpoint_io(model, tokenizer, model))
+    save, load = partial(save_models, network=model, tokenizer=tokenizer), partial(load_models, network=model)
+    return TrainingJob(module, batches, validation, save, load)

@@ -2,7 +2,7 @@
 and how long it takes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from hornbook import config as configuration
 from hornbook.batch import Batch, part_of
-from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.head_config import HeadConfig
@@ -24,7 +23,7 @@ from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.objectives.distillation.teacher_rows import CachedRows
 from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
-from hornbook.runs.distillation.teacher import Teacher, load_projections, save_projections
+from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.runs.finetuning.layers import (
     freeze,
@@ -35,10 +34,10 @@ from hornbook.runs.finetuning.layers import (
     with_head,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.runs.model_files import load_models, save_models
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
 from hornbook.tasks.objective import TaskObjective, class_weights
-from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
@@ -162,7 +161,8 @@ def build_job(
         module,
         TaskBatches(inputs.encoded_train, settings.batch_size, seed),
         validation,
-        *checkpoint_io(model, inputs.tokenizer, trainable),
+        partial(save_models, network=trainable, tokenizer=inputs.tokenizer),
+        partial(load_models, network=trainable),
         metric_for_best=metric_for_best,
         lr_multiplier_of=lr_multiplier(model, settings.layers),
     )
@@ -232,21 +232,3 @@ class _DevValidation:
         self.last = evaluate_split(self.model, task, dev, encoded, self.runtime.autocast, micro_tokens)
         tuned = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
         return {"loss": tuned.loss, **tuned.scores}
-
-
-def checkpoint_io(
-    model: Transformer, tokenizer: Tokenizer, trainable: nn.Module
-) -> tuple[Callable[[Path], None], Callable[[Path], None]]:
-    """The functions that save and load a checkpoint: the model, its tokenizer, and, if it is `trainable` as a student,
-    its projections."""
-
-    def save(folder: Path) -> None:
-        tokenizer.save(folder, model.config.max_positions, model.config.num_segments)
-        save_projections(folder, trainable)
-        save_model(folder, model)
-
-    def load(folder: Path) -> None:
-        load_weights(model, read_weights(folder), folder)
-        load_projections(folder, trainable)
-
-    return save, load

@@ -1,8 +1,5 @@
-"""Builds, saves and loads the network of a run, its objective and its training job. The network is a single model,
-ELECTRA's generator and discriminator, or a student with its teacher. On disk, ELECTRA's run folder is that of the
-discriminator, with the generator in a subfolder; a student's run folder is that of the student, with the projections in
-a separate file.
-"""
+"""Builds the network of a run, its objective and its training job. The network is a single model, ELECTRA's generator
+and discriminator, or a student with its teacher."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -14,10 +11,9 @@ from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.files import read_json
-from hornbook.interop.folder import load_folder, load_weights, read_weights, save_model
+from hornbook.interop.folder import load_folder
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models import registry
-from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.clm import ClmObjective, ClmSettings
@@ -27,7 +23,7 @@ from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.objectives.rtd import RtdObjective, RtdSettings
-from hornbook.runs.distillation.teacher import load_projections, save_projections
+from hornbook.runs.model_files import load_models, save_models, saved_models
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, held_out_batches
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
@@ -67,11 +63,13 @@ class PreparedRun:
     ) -> Self:
         tokenizer = corpora[0][0].tokenizer
         objective = objective_of(settings, tokenizer, teacher, model)
+        if "clm" in model.heads:  # the folder of a GPT adds no special tokens to texts
+            tokenizer = tokenizer.without_special_tokens()
         if runtime.compiles:
             model.compile_parts()
             objective.compile()
             compile_hashing()
-        save, load = partial(save_trained, model=model, tokenizer=tokenizer), partial(load_trained, model=model)
+        save, load = partial(save_models, network=model, tokenizer=tokenizer), partial(load_models, network=model)
         # The learning rate of ELECTRA's generator may differ from that of its discriminator.
         ratio = getattr(settings.objective, "generator_lr_ratio", 1.0)
         lr_multiplier = None if ratio == 1 else lambda name: ratio if name.startswith(f"{GENERATOR}.") else 1.0
@@ -145,32 +143,15 @@ def objective_of(
 
 def repeat_positions(model: nn.Module, num_trained: int) -> None:
     """Sets the position embeddings from `num_trained` on to repetitions of those before, in every encoder."""
-    for encoder in _saved_models(model).values():
+    for encoder in saved_models(model).values():
         encoder.embeddings.repeat_positions(num_trained)
-
-
-def save_trained(folder: Path, model: nn.Module, tokenizer: Tokenizer) -> None:
-    """Saves every model of the run with its tokenizer, the one that is used afterwards last."""
-    save_projections(folder, model)
-    if "clm" in model.heads:
-        tokenizer = tokenizer.without_special_tokens()
-    for name, encoder in reversed(_saved_models(model).items()):
-        tokenizer.save(Path(folder) / name, encoder.config.max_positions, encoder.config.num_segments)
-        save_model(Path(folder) / name, encoder)
-
-
-def load_trained(folder: Path, model: nn.Module) -> None:
-    """Loads the weights that `save_trained` wrote."""
-    for name, encoder in reversed(_saved_models(model).items()):
-        load_weights(encoder, read_weights(Path(folder) / name), Path(folder) / name)
-    load_projections(folder, model)
 
 
 def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Loads the weights of a trained folder into the network, extending the embeddings if `tokenizer` has more tokens.
     Returns the names of the parts that the folder lacks, which stay newly initialised."""
     newly_initialized = []
-    for name, encoder in reversed(_saved_models(model).items()):
+    for name, encoder in reversed(saved_models(model).items()):
         has_folder = (Path(folder) / name / "config.json").exists()
         trained, old_tokenizer = load_folder(Path(folder) / name if has_folder else folder)
         if not has_folder and not _can_generate(trained, encoder.config):
@@ -221,19 +202,7 @@ def generator_settings_for(
     return OWN_GENERATOR
 
 
-def kept_model(model: nn.Module) -> Transformer:
-    """The model that is fine-tuned and used afterwards."""
-    return _saved_models(model)[""]
-
-
 def mask_filler(model: nn.Module) -> Transformer | None:
     """The encoder that predicts masked tokens, or None (a left-to-right model does not)."""
-    filler = model.generator if isinstance(model, ElectraPair) else kept_model(model)
+    filler = model.generator if isinstance(model, ElectraPair) else saved_models(model)[""]
     return filler if "mlm" in filler.heads and filler.config.direction == "bidirectional" else None
-
-
-def _saved_models(model: nn.Module) -> dict[str, Transformer]:
-    """The models to save, by the subfolder of the run that each is saved in."""
-    if isinstance(model, DistillationPair):
-        return {"": model.student}
-    return {"": model.discriminator, GENERATOR: model.generator} if isinstance(model, ElectraPair) else {"": model}

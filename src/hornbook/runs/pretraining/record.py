@@ -13,7 +13,8 @@ from hornbook.lifecycle.requests import Difference, RunRequest, request_differen
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.objectives.unigram import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
-from hornbook.runs.pretraining.assembly import PreparedRun, kept_model
+from hornbook.runs.model_files import saved_models
+from hornbook.runs.pretraining.assembly import PreparedRun
 from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.settings import MAX_BATCH_TOKENS, MINUTES_PER_YEAR
@@ -82,7 +83,7 @@ def write_run(
         recipe=recipe,
         family=job.model.family,
         parameters=sum(p.numel() for p in job.model.parameters()),
-        kept_parameters=sum(p.numel() for p in kept_model(job.model).parameters()),
+        kept_parameters=sum(p.numel() for p in saved_models(job.model)[""].parameters()),
         terms=job.objective.weights,
         heads=list(job.model.heads),
         unigram_baseline=unigram_baseline(job.objective, held_out, counts) if held_out else {},
