@@ -191,7 +191,7 @@ def test_resume_after_kill(tmp_path, teacher, small, data, monkeypatch):
     out = tmp_path / "killed"
     for stop in (1, 5):
         assert status_of(KILLED, teacher, small, data, out, stop) == -signal.SIGKILL
-    assert json.loads((out / "teacher" / "cache.json").read_text())["done_groups"] == 4
+    assert json.loads((out / "teacher" / "cache.json").read_text())["done_batches"] == 4
     shown = []
     distill(teacher, small, out, on_progress=shown.append, resume=True, **keywords, **QUIET)
     assert shown[0].step == 5

@@ -50,10 +50,11 @@ def with_projections(inputs: Inputs, folder: Path, log: Log) -> Inputs:
     return replace(inputs, projections=projections)
 
 
-def refuse_unfit_teacher(inputs: Inputs) -> None:
+def check_teacher(inputs: Inputs, log: Log) -> None:
     """Raises a `ValueError` unless the teacher has a head for the same task and labels, the same vocabulary if anything
-    is matched per token, and the quantities that each stage matches."""
-    teacher = inputs.teacher
+    is matched per token, and the quantities that each stage matches. Warns if it was fine-tuned on another published
+    data set: labels with equal names, such as 0 and 1, may differ in meaning."""
+    teacher, task = inputs.teacher, inputs.registered
     head, teacher_head = inputs.spec.task.head_config, teacher.model.head_config
     stages = inputs.settings.objective.stages(is_task=True)
     only_logits = len(stages) == 1 and all(match.quantity == "logits" for match in stages[0].matches)
@@ -62,7 +63,7 @@ def refuse_unfit_teacher(inputs: Inputs) -> None:
     if teacher_head is None:
         raise ValueError(
             f"the teacher {teacher.name} has no head for a task: fine-tune it first with hornbook finetune "
-            f"{teacher.name} --task {inputs.registered.name} --data PATH --out RUN, and give that run as the teacher"
+            f"{teacher.name} --task {task.name} --data PATH --out RUN, and give that run as the teacher"
         )
     if teacher_head.graph is not None:
         raise ValueError(
@@ -72,31 +73,22 @@ def refuse_unfit_teacher(inputs: Inputs) -> None:
         needed, found = getattr(head, name), getattr(teacher_head, name)
         if needed != found:
             subject = "its labels are" if name == "labels" else f"its {name} is"
+            found, needed = (", ".join(each) if isinstance(each, tuple) else each for each in (found, needed))
             raise ValueError(
-                f"the teacher {teacher.name} was made for another task: {subject} {_as_text(found)}, and the data "
-                f"needs {_as_text(needed)}; fine-tune a teacher on this data first"
+                f"the teacher {teacher.name} was made for another task: {subject} {found}, and the data needs "
+                f"{needed}; fine-tune a teacher on this data first"
             )
     if teacher.model.config.max_positions < inputs.max_length:
         positions = teacher.model.config.max_positions
         raise ValueError(f"the teacher reads at most {positions} tokens: set task.max_length={positions}")
     for recipe in stages:
         TaskDistillation(TaskObjective(head), head, recipe, inputs.pretrained.config, teacher.model.config)
-
-
-def note_another_data_set(inputs: Inputs, log: Log) -> None:
-    """Warns if the teacher was fine-tuned on another published data set: labels with equal names, such as 0 and 1, may
-    differ in meaning."""
-    teacher, task = inputs.teacher, inputs.registered
     learned = find_task(load_task(teacher.folder, teacher.model.head_config).name)
     if learned.name != task.name and learned.layout.folder and task.layout.folder:  # both are published data sets
         log(
             f"note: the teacher {teacher.name} was fine-tuned on {learned.name}, and this is {task.name}: continue "
             "only if the labels of both mean the same"
         )
-
-
-def _as_text(value: object) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def has_started_stage(out: Path) -> bool:

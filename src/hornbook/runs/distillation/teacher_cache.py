@@ -5,7 +5,7 @@ RUN/teacher/cache.json                what the outputs depend on, and the number
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.requests import changed_names
+from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.task_objective import TaskDistillation
 from hornbook.objectives.distillation.teacher_rows import (
     TASK_LOGITS,
@@ -26,7 +27,6 @@ from hornbook.objectives.distillation.teacher_rows import (
     needed_columns,
 )
 from hornbook.report.formatting import size
-from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.objective import TaskObjective
@@ -58,7 +58,7 @@ class TeacherCache:
         self.files: dict[str, np.memmap] = {}
 
     def open(self) -> int:
-        """Opens or creates the files; returns the number of finished groups."""
+        """Opens or creates the files; returns the number of finished batches."""
         if not (self.folder / STATE).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             for name, size in self.sizes.items():
@@ -66,24 +66,45 @@ class TeacherCache:
             self.save(0)
         with refusing_damage(self.folder, "remove that folder to compute the teacher outputs again"):
             self.files = {name: load_array(self._file(name), mmap_mode="r+") for name in self.sizes}
-            return checked(read_json(self.folder / STATE)["done_groups"], int, "done_groups", low=0)
+            return checked(read_json(self.folder / STATE)["done_batches"], int, "done_batches", low=0)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.npy"
 
-    def save(self, done_groups: int) -> None:
-        """Flushes the rows, then records the number of finished groups."""
+    def save(self, done_batches: int) -> None:
+        """Flushes the rows, then records the number of finished batches."""
         for file in self.files.values():
             file.flush()
-        write_json(self.folder / STATE, {"follows_from": self.follows_from, "done_groups": done_groups})
+        write_json(self.folder / STATE, {"follows_from": self.follows_from, "done_batches": done_batches})
 
-    def write(
-        self, groups: list[int], rows_of_groups: torch.Tensor | None, rows_of_tokens: torch.Tensor | None
+    @torch.no_grad()
+    def fill(
+        self, teacher: Transformer, runtime: Runtime, micro_tokens: int, on_progress: OnProgress, log: Log
     ) -> None:
-        if rows_of_groups is not None:
-            self.files["groups"][groups] = rows_of_groups.cpu().numpy()
-        if rows_of_tokens is not None:
-            self.files["tokens"][self._token_rows(_sequences(groups, self.encoded))] = rows_of_tokens.cpu().numpy()
+        """Computes the missing outputs, short sequences first, in batches that depend only on the data, so that a
+        resumed cache is identical."""
+        lengths = self.lengths.reshape(-1, self.encoded.group_size)
+        order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
+        batches = list(index_batches(order, lengths.sum(1).tolist(), micro_tokens))
+        first = self.open()
+        if first == len(batches):
+            return
+        log(f"caching the teacher's outputs: {size(_num_bytes(self.encoded, self.columns))} in {self.folder}")
+        teacher = teacher.to(runtime.device).eval()
+        show, num_tokens = preparation_progress(on_progress, "caching teacher outputs: batch", first), 0
+        for num_done, groups in enumerate(batches[first:], first + 1):
+            sequences = self._sequences(groups)
+            batch = self.encoded.packed(sequences.tolist()).to(runtime.device)
+            with runtime.autocast():
+                rows_of_groups, rows_of_tokens = compute_rows(teacher, self.columns, batch)
+            if rows_of_groups is not None:
+                self.files["groups"][groups] = rows_of_groups.cpu().numpy()
+            if rows_of_tokens is not None:
+                self.files["tokens"][self._token_rows(sequences)] = rows_of_tokens.cpu().numpy()
+            num_tokens += batch.num_tokens
+            if num_done % BATCHES_BETWEEN_SAVES == 0 or num_done == len(batches):
+                self.save(num_done)
+            show(num_done, len(batches), num_tokens)
 
     def groups(self, groups: np.ndarray, columns: TeacherColumns) -> np.ndarray:
         """The rows of groups, with the given columns."""
@@ -93,15 +114,14 @@ class TeacherCache:
         """The rows of all tokens of some sequences, with the given columns."""
         return _select(self.files["tokens"][self._token_rows(sequences)], self.columns.tokens, columns.tokens)
 
+    def _sequences(self, groups: list[int]) -> np.ndarray:
+        """The indices of the sequences of some groups."""
+        group_size = self.encoded.group_size
+        return (np.array(groups)[:, None] * group_size + np.arange(group_size)).ravel()
+
     def _token_rows(self, sequences: np.ndarray) -> np.ndarray:
         starts, lengths = self.offsets[sequences], self.lengths[sequences]
         return np.repeat(starts - to_offsets(lengths)[:-1], lengths) + np.arange(lengths.sum())
-
-
-def _sequences(groups: list[int], encoded: EncodedExamples) -> np.ndarray:
-    """The indices of the sequences of some groups."""
-    size = encoded.group_size
-    return (np.array(groups)[:, None] * size + np.arange(size)).ravel()
 
 
 def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str, int]) -> np.ndarray:
@@ -149,8 +169,7 @@ def open_teacher_cache(
         "micro_tokens": micro_tokens,
     }
     cache = TeacherCache(folder / FOLDER, columns, encoded, follows_from)
-    message = f"caching the teacher's outputs: {size(_num_bytes(encoded, columns))} in {cache.folder}"
-    _fill(cache, inputs.teacher, runtime, micro_tokens, on_progress, lambda: log(message))
+    cache.fill(inputs.teacher.model, runtime, micro_tokens, on_progress, log)
     return cache
 
 
@@ -178,34 +197,3 @@ def _fingerprint(encoded: EncodedExamples) -> str:
     for ids, segments in zip(encoded.ids, encoded.segments, strict=True):
         digest.update(len(ids).to_bytes(8, "little") + ids.tobytes() + segments.tobytes())
     return digest.hexdigest()
-
-
-@torch.no_grad()
-def _fill(
-    cache: TeacherCache,
-    teacher: Teacher,
-    runtime: Runtime,
-    micro_tokens: int,
-    on_progress: OnProgress,
-    announce: Callable[[], None],
-) -> None:
-    """Computes the missing outputs, short sequences first, in batches that depend only on the data, so that a resumed
-    cache is identical. `announce` is called first if any are missing."""
-    encoded = cache.encoded
-    lengths = cache.lengths.reshape(-1, encoded.group_size)
-    order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-    batches = list(index_batches(order, lengths.sum(1).tolist(), micro_tokens))
-    first = cache.open()
-    if first == len(batches):
-        return
-    announce()
-    model = teacher.model.to(runtime.device).eval()
-    show, num_tokens = preparation_progress(on_progress, "caching teacher outputs: batch", first), 0
-    for num_done, groups in enumerate(batches[first:], first + 1):
-        batch = encoded.packed(_sequences(groups, encoded).tolist()).to(runtime.device)
-        with runtime.autocast():
-            cache.write(groups, *compute_rows(model, cache.columns, batch))
-        num_tokens += batch.num_tokens
-        if num_done % BATCHES_BETWEEN_SAVES == 0 or num_done == len(batches):
-            cache.save(num_done)
-        show(num_done, len(batches), num_tokens)

@@ -21,7 +21,7 @@ from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.runs.augmentation.copies import Augmenter, KeptCopies, made_from, open_filler
-from hornbook.runs.distillation.task_stages import note_another_data_set, refuse_unfit_teacher, with_projections
+from hornbook.runs.distillation.task_stages import check_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
@@ -180,8 +180,7 @@ def checked_inputs(
     """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
     inputs = open_inputs(request, data, log, loaded, teacher)
     if teacher is not None:
-        refuse_unfit_teacher(inputs)
-        note_another_data_set(inputs, log)
+        check_teacher(inputs, log)
     return inputs
 
 

@@ -61,21 +61,14 @@ def verdict(
     scores: Mapping[str, Mapping[str, float]],
     losses: list[float],
 ) -> str | None:
-    """A message if the dev predictions are degenerate, or if their score is no better than chance; else None. Chance is
-    the constant answer that is best on `train`. `scores` are the dev scores with their intervals."""
-    return degenerate(task, dev, predictions, losses) or near_chance(task, train, dev, predictions, scores)
+    """A message if the dev predictions are degenerate, or if their score is no better than chance; else None. `scores`
+    are the dev scores with their intervals.
 
-
-def near_chance(
-    task: Task,
-    train: Sequence[Example],
-    dev: Sequence[Example],
-    predictions: list,
-    scores: Mapping[str, Mapping[str, float]],
-) -> str | None:
-    """A message if the interval of `metric_for_best` reaches down to the score of a constant answer; else None. With
-    unbalanced classes this can happen to a model that does separate the classes (Matthews correlation above 0); for
-    such a model the score itself, not its interval, is compared."""
+    Chance is the constant answer that is best on `train`, and the interval of `metric_for_best` must not reach down to
+    its score. With unbalanced classes it can, although a model does separate the classes (Matthews correlation above
+    0); for such a model the score itself, not its interval, is compared."""
+    if message := degenerate(task, dev, predictions, losses):
+        return message
     gold = [example.gold for example in train if example.gold is not None]
     constant = task.constant(gold) if gold else None
     if constant is None:
