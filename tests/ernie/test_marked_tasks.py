@@ -7,9 +7,9 @@ import pytest
 
 from hornbook.metrics import classification as measured
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.classification import ClassPrediction
 from hornbook.tasks.kinds.marked import EntityTyping, Relation
+from hornbook.tasks.reading.inputs import as_examples
 from hornbook.tasks.reading.marked import split_marks
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import MarkedExample

@@ -5,13 +5,12 @@ import pytest
 from task_files import lines, question, squad, write
 
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.kinds.tagging import Tagging
-from hornbook.tasks.reading.inputs import read_input_rows, read_inputs
-from hornbook.tasks.reading.sentences import words_of
+from hornbook.tasks.reading.inputs import as_examples, read_input_rows, read_inputs
+from hornbook.tasks.reading.tagging import words_of
 from hornbook.tasks.spec import TaskSpec
 
 

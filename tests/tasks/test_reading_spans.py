@@ -7,7 +7,7 @@ from task_files import counts, first, lines, question, squad, write
 
 from hornbook.metrics.spans import COQA
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.squad import nearest
+from hornbook.tasks.reading.spans import nearest
 
 PASSAGE = "Ada wrote the first program. Ada was a countess."
 

@@ -3,7 +3,7 @@
 import pytest
 from task_files import counts, first, lines, write
 
-from hornbook.tasks.items import as_examples
+from hornbook.tasks.reading.inputs import as_examples
 from hornbook.tasks.reading.read import read
 
 CONLL = """-DOCSTART- -X- -X- O

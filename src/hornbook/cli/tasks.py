@@ -252,7 +252,7 @@ def predict(
     """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
     from hornbook.inference.predictor import load_predictor
     from hornbook.tasks.prediction_files import format_of
-    from hornbook.tasks.reading.standard_input import spooled
+    from hornbook.tasks.reading.inputs import spooled
 
     runs = list(itertools.takewhile(lambda name: (Path(name) / "config.json").is_file(), arguments)) or arguments[:1]
     texts = arguments[len(runs) :]

@@ -32,10 +32,9 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import tables, with_intervals
-from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
-from hornbook.tasks.reading.inputs import InputRow
+from hornbook.tasks.reading.inputs import InputRow, as_examples
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint

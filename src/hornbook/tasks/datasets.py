@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hornbook.tasks.kinds import KINDS
-from hornbook.tasks.reading import choices, columns, coqa, marked, published, squad, triviaqa
+from hornbook.tasks.reading import choices, coqa, marked, spans, tagging, texts
 from hornbook.tasks.reading.layout import FileLayout, TabularLayout
-from hornbook.tasks.reading.tables import OwnSpans
 from hornbook.tasks.task import Task
 
 
@@ -49,7 +48,7 @@ THREE_WAY = ("contradiction", "entailment", "neutral")
 ANSWERS = ("f1", "exact")
 
 
-def _glue(name: str, layout: published.TableLayout, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
+def _glue(name: str, layout: texts.TableLayout, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
     kind = "regression" if layout.problem_type == "regression" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
@@ -61,29 +60,29 @@ def _own(kind: type[Task]) -> RegisteredTask:
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
 ALL = (
-    _glue("cola", published.COLA, ("matthews", "accuracy"), BINARY),
-    _glue("sst-2", published.SST2, ("accuracy",), BINARY),
-    _glue("mrpc", published.MRPC, ("f1", "accuracy"), BINARY, positive="1"),
-    _glue("qqp", published.QQP, ("f1", "accuracy"), BINARY, positive="1"),
-    _glue("mnli", published.MNLI, ("accuracy",), THREE_WAY, submissions=MNLI_SUBMISSIONS),
-    _glue("qnli", published.QNLI, ("accuracy",), TWO_WAY),
-    _glue("rte", published.RTE, ("accuracy",), TWO_WAY),
-    _glue("wnli", published.WNLI, ("accuracy",), BINARY),
-    _glue("diagnostic", published.DIAGNOSTIC, ("matthews",), THREE_WAY, submissions={"test": "AX.tsv"}),
-    _glue("sts-b", published.STSB, ("spearman", "pearson")),
-    RegisteredTask("nsmc", "classification", published.NSMC, ("accuracy",), BINARY),
-    RegisteredTask("klue-nli", "classification", published.KLUE_NLI, ("accuracy",), THREE_WAY),
-    RegisteredTask("boolq", "classification", published.BOOLQ, ("accuracy",), ("false", "true")),
-    RegisteredTask("squad", "spans", squad.SQUAD, ANSWERS, learning_rate=5e-5),
+    _glue("cola", texts.COLA, ("matthews", "accuracy"), BINARY),
+    _glue("sst-2", texts.SST2, ("accuracy",), BINARY),
+    _glue("mrpc", texts.MRPC, ("f1", "accuracy"), BINARY, positive="1"),
+    _glue("qqp", texts.QQP, ("f1", "accuracy"), BINARY, positive="1"),
+    _glue("mnli", texts.MNLI, ("accuracy",), THREE_WAY, submissions=MNLI_SUBMISSIONS),
+    _glue("qnli", texts.QNLI, ("accuracy",), TWO_WAY),
+    _glue("rte", texts.RTE, ("accuracy",), TWO_WAY),
+    _glue("wnli", texts.WNLI, ("accuracy",), BINARY),
+    _glue("diagnostic", texts.DIAGNOSTIC, ("matthews",), THREE_WAY, submissions={"test": "AX.tsv"}),
+    _glue("sts-b", texts.STSB, ("spearman", "pearson")),
+    RegisteredTask("nsmc", "classification", texts.NSMC, ("accuracy",), BINARY),
+    RegisteredTask("klue-nli", "classification", texts.KLUE_NLI, ("accuracy",), THREE_WAY),
+    RegisteredTask("boolq", "classification", texts.BOOLQ, ("accuracy",), ("false", "true")),
+    RegisteredTask("squad", "spans", spans.SQUAD, ANSWERS, learning_rate=5e-5),
     RegisteredTask(
-        "squad2", "spans", squad.SQUAD2, ANSWERS, allows_no_answer=True, batch_size=48, learning_rate=5e-5, epochs=2
+        "squad2", "spans", spans.SQUAD2, ANSWERS, allows_no_answer=True, batch_size=48, learning_rate=5e-5, epochs=2
     ),
-    RegisteredTask("korquad", "spans", squad.KORQUAD, ANSWERS),
-    RegisteredTask("triviaqa", "spans", triviaqa.TRIVIAQA, ANSWERS),
+    RegisteredTask("korquad", "spans", spans.KORQUAD, ANSWERS),
+    RegisteredTask("triviaqa", "spans", spans.TRIVIAQA, ANSWERS),
     RegisteredTask("coqa", "spans", coqa.COQA, ANSWERS, allows_no_answer=True),
-    RegisteredTask("conll2003", "tagging", columns.CONLL2003, ("entity_f1", "tag_accuracy")),
-    RegisteredTask("conll2003-pos", "tagging", columns.CONLL2003_POS, ("tag_accuracy",)),
-    RegisteredTask("ud-pos", "tagging", columns.UD_POS, ("tag_accuracy",)),
+    RegisteredTask("conll2003", "tagging", tagging.CONLL2003, ("entity_f1", "tag_accuracy")),
+    RegisteredTask("conll2003-pos", "tagging", tagging.CONLL2003_POS, ("tag_accuracy",)),
+    RegisteredTask("ud-pos", "tagging", tagging.UD_POS, ("tag_accuracy",)),
     RegisteredTask("swag", "choice", choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
     RegisteredTask("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
     RegisteredTask("codah", "choice", choices.CODAH, ("accuracy",)),
@@ -91,7 +90,7 @@ ALL = (
     RegisteredTask("semeval2010-task8", "relation", marked.SEMEVAL, ("macro_f1", "accuracy")),
     # Task kinds for users' own files.
     *map(_own, KINDS.values()),
-    RegisteredTask("spans-or-none", "spans", OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
+    RegisteredTask("spans-or-none", "spans", spans.OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
 )
 KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in ALL}
 OTHER_SPELLINGS = {

@@ -36,10 +36,10 @@ from hornbook.inference.retrieval.index import (
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import find_task
+from hornbook.tasks.reading.cells import plain
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import is_table
-from hornbook.tasks.reading.texts import plain
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 SECONDS = 3.0  # per block of rows that are embedded, written and committed together

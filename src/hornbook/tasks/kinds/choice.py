@@ -14,10 +14,10 @@ from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
 from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
+from hornbook.tasks.reading.cells import plain
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, choice_order
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS
-from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
 from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
 

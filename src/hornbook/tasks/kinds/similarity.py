@@ -20,10 +20,10 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
+from hornbook.tasks.reading.cells import plain
 from hornbook.tasks.reading.infer_columns import PAIRS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.similar import SIMILAR, OwnSimilar
-from hornbook.tasks.reading.texts import plain
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
 from hornbook.tasks.task import Predict, Task, is_list_of_texts
 

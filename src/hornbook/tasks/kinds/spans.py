@@ -21,10 +21,9 @@ from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks import illustrations
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
+from hornbook.tasks.reading.cells import plain
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.squad import read_squad
-from hornbook.tasks.reading.tables import PASSAGES, QUESTIONS, OwnSpans, is_squad
-from hornbook.tasks.reading.texts import plain
+from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
 from hornbook.tasks.task import INPUTS, Predict, Task, first_field
 from hornbook.tasks.windows import (
@@ -117,7 +116,7 @@ class Spans(Task):
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return read_squad(path, INPUTS, True, notes)
+            return cls.own_layout(allows_no_answer=True).read({INPUTS: [path]}, notes)[INPUTS]
         return None if entry.layout.takes_columns else entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
 
     @classmethod

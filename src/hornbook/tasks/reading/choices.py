@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hornbook.tasks.reading.cells import are_withheld, convert_rows, find_column, key_column, plain
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, is_missing, read_plain_table
-from hornbook.tasks.reading.tables import find_column
-from hornbook.tasks.reading.texts import are_withheld, convert_rows, key_column, plain
 from hornbook.tasks.records import ChoiceExample, Splits
 
 CONTEXTS = ("context", "sent1", "question", "premise", "prompt", "stem", "text")

@@ -10,32 +10,23 @@ answered "unknown", their answer is "".
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hornbook.tasks.reading.content import JsonReader, read_text
-from hornbook.tasks.reading.layout import FileLayout
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.squad import RawQuestion, checked
-from hornbook.tasks.records import SpanExample
+from hornbook.tasks.reading.spans import QuestionLayout, RawQuestion
 
 NUM_TURNS = 2  # prepended to a question; more would leave too few tokens for the story
 ENDING = "\nyes no"
 OFFSETS = {"yes": 1, "no": 5}  # in ENDING
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoqaLayout(FileLayout):
-    def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
-        notes.log(
-            f"the {NUM_TURNS} previous turns are prepended to each question; 'yes' and 'no' are appended to the story; "
-            "'unknown' means no answer"
-        )
-        stories = JsonReader(str(path), notes).elements(read_text(path, notes))
-        return checked(_questions(stories, split, str(path), notes), split, str(path), True, notes)
-
-
-def _questions(stories: list[Any], split: str, file: str, notes: Notes) -> Iterator[RawQuestion]:
-    for number, story in enumerate(stories, 1):
+def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
+    notes.log(
+        f"the {NUM_TURNS} previous turns are prepended to each question; 'yes' and 'no' are appended to the story; "
+        "'unknown' means no answer"
+    )
+    file = str(path)
+    for number, story in enumerate(JsonReader(file, notes).elements(read_text(path, notes)), 1):
         place = f"story {number}"
         try:
             name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, split))
@@ -121,7 +112,9 @@ def _word(answer: dict) -> str:
     return answer["input_text"].strip().lower().strip(".!,")
 
 
-COQA = CoqaLayout(
+COQA = QuestionLayout(
+    coqa_questions,
+    True,
     files={split: (f"coqa-{split}-v1.0.json", f"coqa*{split}*.json", f"{split}.json") for split in ("train", "dev")},
     folder="coqa",
 )

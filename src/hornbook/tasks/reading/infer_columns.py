@@ -5,13 +5,14 @@ import datetime
 import itertools
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from hornbook.models.head_config import ProblemType
+from hornbook.tasks.reading.cells import KEYS, key_column, several_columns, without_names
 from hornbook.tasks.reading.notes import RequestedColumns
 from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
-from hornbook.tasks.reading.texts import KEYS, Columns, key_column
 
 PAIRS = (
     ("sentence1", "sentence2"),
@@ -49,6 +50,18 @@ TIME = re.compile(
     re.VERBOSE,
 )
 NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The column of each role. For multi-label data, `labels` may name several columns of 0 and 1 in place of
+    `label`."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+    key: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 class Column:
@@ -243,13 +256,6 @@ def _is_date(value: Any) -> bool:
     return isinstance(value, str) and TIME.fullmatch(value.strip()) is not None
 
 
-def several_columns(table: RowTable, role: str, candidates: list[str]) -> ValueError:
-    return _without_names(table) or ValueError(
-        f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as "
-        f"{role}={candidates[0]!r}"
-    )
-
-
 def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError:
     broken = next((row for row in table.rows if row.broken is not None), None)
     if not table.columns and broken is not None:
@@ -258,16 +264,6 @@ def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError
         )
     if candidates:
         return several_columns(table, role, [column.name for column in candidates])
-    return _without_names(table) or ValueError(
+    return without_names(table) or ValueError(
         f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.names})"
-    )
-
-
-def _without_names(table: RowTable) -> ValueError | None:
-    """An error if the names of the columns look like values."""
-    if not any(is_number(name) for name in table.columns):
-        return None
-    return ValueError(
-        f"{table.file}: the first row looks like data ({table.names}); put a row of column names above it, such as "
-        "text, pair, label"
     )

@@ -1,24 +1,32 @@
-"""Reads files of inputs to predict. Every input gives one example, even if it is defective."""
+"""Inputs to predict: in files, on standard input, and given in Python. Every input gives one example, even if it is
+defective."""
 
-from collections.abc import Callable, Iterator
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hornbook.data.problems import problem_lines
+from hornbook.metrics.formatting import cut
 from hornbook.tasks.datasets import RegisteredTask, find_task
-from hornbook.tasks.items import as_examples
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.content import lines_of
-from hornbook.tasks.reading.infer_columns import infer_columns
+from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
-from hornbook.tasks.reading.published import TableLayout
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_missing, read_table
+from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_missing, is_table, read_table
+from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
-from hornbook.tasks.reading.tables import OwnTexts
+from hornbook.tasks.reading.tagging import WORDS
+from hornbook.tasks.reading.texts import OwnTexts, TableLayout
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.task import INPUTS, Task
+
+COLUMNS = {*TEXTS, *QUESTIONS, *PASSAGES, *CONTEXTS, *WORDS, *(name for pair in PAIRS for name in pair)}
+DELIMITERS = {"\t": ".tsv", ",": ".csv", ";": ".csv"}
 
 
 @dataclass(frozen=True)
@@ -196,3 +204,70 @@ def _from_lines(lines: list[str], path: Path, kind: type[Task], notes: Notes, fi
     if has_tabs and kind.label_scope != "choice":
         notes.log(f"{path}: the tab on each line separates the two texts")
     return [kind.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]
+
+
+# ---- standard input
+
+
+@contextlib.contextmanager
+def spooled(stream: BinaryIO, text: str | None = None) -> Iterator[Path]:
+    """Yields a temporary file with the content of the stream; its suffix is the inferred format. `text` is the text
+    column, if the user named one."""
+    data = stream.read()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"standard-input{suffix_of(data, text)}"
+        path.write_bytes(data)
+        yield path
+
+
+def suffix_of(data: bytes, text: str | None = None) -> str:
+    """The format of piped data: JSON if it starts like JSON, a table if the first line contains a usual column name (or
+    `text`), otherwise one input per line.
+
+    >>> suffix_of(b'{"text": "a"}'), suffix_of(b"id,review"), suffix_of(b"Well, a text")
+    ('.jsonl', '.csv', '.txt')
+    """
+    first = data.decode("utf-8-sig", "replace").lstrip().partition("\n")[0]
+    if first.startswith(("{", "[{")) or first.strip() == "[":
+        return ".jsonl" if first.startswith("{") else ".json"
+    names = COLUMNS if text is None else {text.lower()}
+    for delimiter, suffix in DELIMITERS.items():
+        fields = [field.strip().strip('"').lower() for field in first.split(delimiter)]
+        if len(fields) > 1 and names & set(fields):
+            return suffix
+    return ".txt" if text is None else ".csv"
+
+
+# ---- inputs in Python
+
+
+def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -> list[Example]:
+    """One example per item, with its index as key. A data frame gives one example per row. `roles` are the columns, by
+    role, that the run was trained on: dictionaries and rows may use their names.
+
+    >>> as_examples(["good", ("a cat", "an animal")], "classification")[1].pair
+    'an animal'
+    """
+    if is_table(items):
+        items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
+    elif isinstance(items, str | Mapping | Example) or not isinstance(items, Iterable):
+        items = [items]
+    return [_example(str(index), item, kind, roles or {}) for index, item in enumerate(items)]
+
+
+def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Example:
+    example, task_kind = None, KINDS[kind]
+    if isinstance(item, Example):
+        example = item if isinstance(item, task_kind.example) else None
+    elif isinstance(item, Mapping):
+        fields = {str(name).lower(): value for name, value in item.items()}
+        fields |= {role: item[column] for role, column in roles.items() if column in item}
+        example = task_kind.from_fields(key, fields)
+    elif isinstance(item, str):
+        example = task_kind.from_text(key, item)
+    elif isinstance(item, tuple | list):
+        example = task_kind.from_list(key, item)
+    if example is None:
+        content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
+        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_kind.takes}")
+    return example

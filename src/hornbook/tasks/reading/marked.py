@@ -20,12 +20,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hornbook.data.linked_rows import is_linked, linked_texts
+from hornbook.tasks.reading.cells import (
+    convert_rows,
+    find_column,
+    key_column,
+    one_class,
+    plain,
+    separator_of,
+    several_classes,
+    whole_number,
+)
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, object_row
-from hornbook.tasks.reading.tables import find_column, whole_number
-from hornbook.tasks.reading.texts import convert_rows, key_column, one_class, plain, separator_of, several_classes
 from hornbook.tasks.records import MarkedExample, Splits
 
 TEXTS = ("text", "sent", "sentence")

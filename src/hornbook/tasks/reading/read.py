@@ -9,11 +9,11 @@ from typing import Any
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import FORMATS, RowTable, in_memory
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
-from hornbook.tasks.reading.texts import sorted_labels
 from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)

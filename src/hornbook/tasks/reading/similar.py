@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from hornbook.tasks.reading.cells import convert_rows, key_column, number, plain
 from hornbook.tasks.reading.infer_columns import PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable
-from hornbook.tasks.reading.texts import convert_rows, key_column, number, plain
 from hornbook.tasks.records import SimilarityExample, Splits
 
 SIMILAR = (("anchor", "positive"), ("query", "positive"), ("question", "answer"), ("query", "answer"))

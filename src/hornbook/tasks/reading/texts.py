@@ -1,54 +1,29 @@
-"""Converts rows of a table to examples: in general, and to texts and pairs labelled with a class, several classes or a
-number."""
+"""Tables of texts or pairs, labelled with a class, several classes or a number: users' own tables, and data sets that
+were published as tables."""
 
-import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from hornbook.models.head_config import ProblemType
+from hornbook.tasks.reading.cells import (
+    are_withheld,
+    convert_rows,
+    number,
+    one_class,
+    plain,
+    separator_of,
+    several_classes,
+)
+from hornbook.tasks.reading.infer_columns import Columns, infer_columns
+from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, is_missing
-from hornbook.tasks.records import Example, TextExample
+from hornbook.tasks.reading.rows import Row, RowTable, is_missing, read_plain_table, read_table
+from hornbook.tasks.records import Splits, TextExample
 
-KEYS = ("id", "key", "guid", "qid", "annot_id", "idx", "index", "uid", "uuid")  # names of columns of keys
-SEPARATORS = "|;,"
-E = TypeVar("E", bound=Example)
+THREE_SPLITS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
 Label = str | float | tuple[str, ...]
-
-
-def key_column(table: RowTable, used: Collection[str | None] = ()) -> str | None:
-    """The column of the examples' keys, known by its name; `used` columns have another role."""
-    return next((name for name in table.named(KEYS) if name not in used), None)
-
-
-def convert_rows(
-    table: RowTable,
-    key: str | None,
-    split: str,
-    notes: Notes,
-    convert: Callable[[Row, str], tuple[E, Defect | None]],
-) -> list[E]:
-    """The examples of a table with the column `key`. `convert` returns the example of a row with this key, and its
-    defect; a row that could not be read has no fields."""
-    examples = []
-    for index, row in enumerate(table.rows):
-        example, defect = convert(row, key_of(row, key, index))
-        notes.places[split, example.key] = row.place
-        if notes.keeps(row.broken or defect, split, table.file, row.place):
-            examples.append(example)
-    return examples
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The column of each role. For multi-label data, `labels` may name several columns of 0 and 1 in place of
-    `label`."""
-
-    text: str
-    pair: str | None = None
-    label: str | None = None
-    key: str | None = None
-    labels: tuple[str, ...] = ()
 
 
 def text_examples(
@@ -92,11 +67,6 @@ def _check(table: RowTable, columns: Columns, split: str) -> bool:
     return bool(label_columns)
 
 
-def are_withheld(cells: list[Any]) -> bool:
-    """Whether the labels of a test split are not published: they are empty or -1 in all rows."""
-    return all(is_missing(cell) or str(cell) in ("-1", "-1.0") for cell in cells)
-
-
 def _label_cell(row: Row, columns: Columns) -> Any:
     if not columns.labels:
         return row.fields.get(columns.label)
@@ -104,68 +74,111 @@ def _label_cell(row: Row, columns: Columns) -> Any:
     return None if all(map(is_missing, cells.values())) else cells
 
 
-def key_of(row: Row, column: str | None, index: int) -> str:
-    value = row.fields.get(column) if column else None
-    return str(index) if is_missing(value) else name_of(value)
+@dataclass(frozen=True)
+class OwnTexts(TabularLayout):
+    """Tables of texts or pairs, labelled with a class, several classes or a number."""
+
+    problem_type: ProblemType
+
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        split, table = main_table(tables)
+        columns = infer_columns(table, notes.requested, self.problem_type, needs_label=not split.startswith("test"))
+        label = columns.label or ",".join(columns.labels)
+        if len(columns.labels) == 1:
+            label += ","  # unlike a column that holds the names of classes
+        notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
+        parse = {"single_label_classification": one_class, "regression": number}.get(self.problem_type)
+        separated = ""
+        if parse is None:
+            cells = table.values(columns.label) if columns.label else []
+            separator = separator_of(cells)
+            parse = several_classes(separator)
+            separated = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
+        splits = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
+        label = columns.label or "', '".join(columns.labels)
+        more = self._described(splits[split]) + separated
+        notes.log_columns(more, text=columns.text, pair=columns.pair, label=label)
+        return splits
+
+    def _described(self, examples: list[TextExample]) -> str:
+        labels = [example.label for example in examples if example.label is not None]
+        if not labels:
+            return " (no labels)"
+        if self.problem_type == "regression":
+            return f" (numbers from {min(labels):g} to {max(labels):g})"
+        names = {name for label in labels for name in ((label,) if isinstance(label, str) else label)}
+        return f" ({len(names)} class{'es' * (len(names) != 1)})"
 
 
-def plain(value: Any) -> str:
-    return "" if is_missing(value) else value if isinstance(value, str) else name_of(value)
+@dataclass(frozen=True)
+class TableLayout(TabularLayout):
+    """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
+    `unnamed` are the columns of files without a header line; `other_label` is the label in another release."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = "label"
+    key: str | None = "index"
+    problem_type: ProblemType = "single_label_classification"
+    files: Patterns = field(default_factory=lambda: THREE_SPLITS, kw_only=True)
+    unnamed: tuple[str, ...] = ()
+    other_label: str | None = None
+
+    def table(self, path: Path, notes: Notes) -> RowTable:
+        if path.suffix.lower() in (".jsonl", ".json"):
+            return read_table(path, notes)
+        return read_plain_table(path, notes, self.unnamed, self.text)
+
+    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+        text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
+        parse = number if self.problem_type == "regression" else one_class
+        splits = {}
+        for split, table in tables.items():
+            label = notes.requested.label or self.label
+            if label == self.label and label not in table.columns and self.other_label in table.columns:
+                label = self.other_label
+            splits[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
+        return splits
 
 
-def name_of(value: Any) -> str:
-    """A class as text; whole floats lose their ".0", as data frames turn 1 into 1.0 in columns with missing values."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
-
-
-def one_class(cell: Any) -> str | None:
-    return None if is_missing(cell) else name_of(cell)
-
-
-def number(cell: Any) -> float | None:
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
-        return None
-    try:
-        value = float(cell)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{str(cell)[:60]!r} is not a number") from None
-    if not math.isfinite(value):
-        raise ValueError(f"{cell!r} is not a finite number")
-    return value
-
-
-def several_classes(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
-    def parse(cell: Any) -> tuple[str, ...] | None:
-        if isinstance(cell, dict):  # columns of 0 and 1
-            return tuple(name for name, value in cell.items() if _is_set(value))
-        if cell is None or (isinstance(cell, float) and is_missing(cell)):
-            return None
-        names = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
-        return tuple(dict.fromkeys(name_of(name) for name in names if not is_missing(name)))
-
-    return parse
-
-
-def _is_set(value: Any) -> bool:
-    return not is_missing(value) and str(value).strip().lower() in ("1", "1.0", "true", "yes")
-
-
-def separator_of(cells: list[Any]) -> str:
-    texts = [cell for cell in cells if isinstance(cell, str)]
-    return next((mark for mark in SEPARATORS if any(mark in text for text in texts)), ",")
-
-
-def sorted_labels(labels: set[str]) -> tuple[str, ...]:
-    """Sorted labels: numbers first, in numeric order, then strings."""
-
-    def order(label: str) -> tuple[int, float, str]:
-        try:
-            return (0, float(label), label)
-        except ValueError:
-            return (1, 0.0, label)
-
-    return tuple(sorted(labels, key=order))
+COLA = TableLayout("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))
+SST2 = TableLayout("sentence", folder="SST-2")
+MRPC = TableLayout("#1 String", "#2 String", "Quality", folder="MRPC")
+QQP = TableLayout("question1", "question2", "is_duplicate", "id", folder="QQP")
+QNLI = TableLayout("question", "sentence", folder="QNLI")
+RTE = TableLayout("sentence1", "sentence2", folder="RTE")
+WNLI = TableLayout("sentence1", "sentence2", folder="WNLI")
+STSB = TableLayout("sentence1", "sentence2", "score", problem_type="regression", folder="STS-B")
+MNLI = TableLayout(
+    "sentence1",
+    "sentence2",
+    "gold_label",
+    folder="MNLI",
+    files={
+        "train": ("train.tsv",),
+        "dev": ("dev_matched.tsv",),
+        "dev-mismatched": ("dev_mismatched.tsv",),
+        "test": ("test_matched.tsv",),
+        "test-mismatched": ("test_mismatched.tsv",),
+    },
+)
+DIAGNOSTIC = TableLayout("sentence1", "sentence2", folder="diagnostic", files={"test": ("diagnostic.tsv",)})
+NSMC = TableLayout(
+    "document", key="id", files={"train": ("ratings_train.txt",), "dev": (), "test": ("ratings_test.txt",)}
+)
+KLUE_NLI = TableLayout(
+    "premise",
+    "hypothesis",
+    "gold_label",
+    "guid",
+    files={"train": ("klue-nli*_train.json",), "dev": ("klue-nli*_dev.json",), "test": ("klue-nli*_test.json",)},
+)
+BOOLQ = TableLayout(
+    "question",
+    "passage",
+    "answer",
+    "idx",
+    folder="BoolQ",
+    other_label="label",  # in SuperGLUE
+    files={"train": ("train.jsonl",), "dev": ("dev.jsonl", "val.jsonl"), "test": ("test.jsonl",)},
+)

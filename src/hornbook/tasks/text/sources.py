@@ -19,13 +19,13 @@ from pathlib import Path
 
 from hornbook.data.problems import problem_lines
 from hornbook.lifecycle.run_folder import Log
+from hornbook.tasks.reading.cells import key_of, plain
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import is_missing, read_table
-from hornbook.tasks.reading.texts import key_of, plain
 from hornbook.tasks.records import Example
 from hornbook.tasks.text.definition import ExampleSource, TextTask
 
