@@ -249,7 +249,7 @@ def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float
         predictions = tags_of(found, prepared.places, dev, data.labels)
     else:
         predictions = answers_of(found, prepared.places, dev)
-    evaluation = Evaluation(predictions, task.scorer(dev, predictions)(None))
+    evaluation = Evaluation(predictions, task.scorer(dev, predictions)())
     return rescored(task.tuned(dev, predictions), dev, evaluation).scores
 
 

@@ -44,7 +44,7 @@ ALLOWED["demo"] = {*ALLOWED, "cli"}
 ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
-    *("tasks.objective", "tasks.running", "runs.", "evaluation.", "deployment."),
+    *("tasks.objective", "tasks.evaluation", "runs.", "evaluation.", "deployment."),
     *("graph.embedding.", "graph.grounding", "show.masking", "show.parameters"),
 )
 

@@ -193,7 +193,7 @@ def test_a_mention_always_has_a_type():
     assert list(shown) == [str(number) for number in range(49, 29, -1)] and len(likely.probabilities) == 50
     examples = [MarkedExample("0", "a", ((0, 1),), ("place",)), MarkedExample("1", "a", ((0, 1),), ("person", "place"))]
     score = TYPING.scorer(examples, found)
-    assert score(None)["exact_match"] == 0.5 and score(np.array([1, 1]))["loose_micro_f1"] == 1
+    assert score()["exact_match"] == 0.5 and score(np.array([1, 1]))["loose_micro_f1"] == 1
 
 
 def test_the_score_of_semeval_by_hand():
@@ -205,7 +205,7 @@ def test_the_score_of_semeval_by_hand():
     f1 = [2 * p * r / (p + r) for p, r in ((a_precision, a_recall), (b_precision, b_recall))]
     examples = [MarkedExample("", "a", (), label) for label in gold]
     score = RELATION.scorer(examples, [ClassPrediction(label, {}) for label in predicted])
-    assert score(None) == pytest.approx({"macro_f1": sum(f1) / 2, "accuracy": 3 / 6})
+    assert score() == pytest.approx({"macro_f1": sum(f1) / 2, "accuracy": 3 / 6})
     assert score(np.array([0, 3, 5])) == {"macro_f1": 1.0, "accuracy": 1.0}
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hornbook.metrics.bleu import bleu, bleu_counts, check_sacrebleu
+from hornbook.metrics.generation import bleu, bleu_counts, check_sacrebleu
 
 TEXTS = ["le chat dort sur le tapis .", "il pleut aujourd'hui à Paris", "oui", "une maison rouge et une maison bleue"]
 GOLD = ["le chat dort sur un tapis .", "aujourd'hui il pleut à Paris", "non", "une maison rouge et bleue"]

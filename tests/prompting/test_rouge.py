@@ -2,7 +2,7 @@
 
 import pytest
 
-from hornbook.metrics.rouge import best_rouge, rouge
+from hornbook.metrics.generation import best_rouge, rouge
 
 # (text, reference, rouge1, rouge2, rougeL) as that package gives them
 KNOWN = [

@@ -59,7 +59,7 @@ def test_decoding(tokenizer):
     predictions = TASK.decode(found, encoded, examples)
     assert [each.choice for each in predictions] == [1, 0, 2]
     assert predictions[0].probabilities == pytest.approx(np.exp([0, 2, 1]) / np.exp([0, 2, 1]).sum())
-    assert TASK.scorer([example(0, 1), example(1, 0), example(2, 0)], predictions)(None) == {
+    assert TASK.scorer([example(0, 1), example(1, 0), example(2, 0)], predictions)() == {
         "accuracy": pytest.approx(2 / 3)
     }
     assert TASK.describe(examples[0], predictions[0])["choice_text"] == examples[0].choices[1]

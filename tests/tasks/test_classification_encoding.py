@@ -127,7 +127,7 @@ def test_decoding_numbers():
     assert NUMBER.decode([np.array([2.5], np.float32), np.array([-1.0], np.float32)], None, []) == [2.5, -1.0]
     assert NUMBER.decode([], None, []) == []
     gold = [TextExample(str(i), "river", None, float(i)) for i in range(4)]
-    scores = NUMBER.scorer(gold, [0.0, 2.0, 4.0, 6.5])(None)
+    scores = NUMBER.scorer(gold, [0.0, 2.0, 4.0, 6.5])()
     assert scores["spearman"] == pytest.approx(1) and 0.99 < scores["pearson"] < 1
 
 
@@ -135,7 +135,7 @@ def test_scores_of_chosen_examples():
     gold = [TextExample(str(i), "river", None, label) for i, label in enumerate(("no", "yes", "no", "maybe"))]
     said = [ClassPrediction(label, {label: 1.0}) for label in ("no", "no", "no", "no")]
     score = SINGLE.scorer(gold, said)
-    assert score(None) == {"accuracy": 0.5}
+    assert score() == {"accuracy": 0.5}
     assert score(np.array([0, 2, 2])) == {"accuracy": 1.0}
     assert score(np.array([1, 3])) == {"accuracy": 0.0}
 

@@ -38,7 +38,7 @@ def test_it_has_the_best_score_of_all(random):
         found = [tuple(name for name, p in zip(LABELS, row, strict=True) if p >= threshold) for row in chances]
         scores[threshold] = one_call_scores.multi_label_f1([each.label for each in examples], found, LABELS)["micro_f1"]
     assert scores[tuned.threshold] == max(scores.values()) > scores[0.5] + 0.05
-    found = tuned.scorer(examples, tuned.decode(logits, None, examples))(None)["micro_f1"]
+    found = tuned.scorer(examples, tuned.decode(logits, None, examples))()["micro_f1"]
     assert found == pytest.approx(scores[tuned.threshold])
     assert tuned.thresholded(TASK.decode(logits, None, examples)) == tuned.decode(logits, None, examples)
 
@@ -48,7 +48,7 @@ def test_it_is_for_the_first_measure(random):
     tasks = [MultiLabel(OUTPUT, metrics) for metrics in (("micro_f1",), ("exact_match",))]
     for_f1, for_exact = (each.tuned(examples, each.decode(logits, None, examples)) for each in tasks)
     exact = [
-        each.scorer(examples, each.decode(logits, None, examples))(None)["exact_match"] for each in (for_f1, for_exact)
+        each.scorer(examples, each.decode(logits, None, examples))()["exact_match"] for each in (for_f1, for_exact)
     ]
     assert for_f1.threshold < for_exact.threshold and exact[0] < exact[1]
 

@@ -169,7 +169,7 @@ def test_best_threshold_is_the_best_of_all(wordpiece):
 
     def f1(threshold: float) -> float:
         other = replace(task, threshold=threshold)
-        return other.scorer(examples, other.thresholded(predictions))(None)["f1"]
+        return other.scorer(examples, other.thresholded(predictions))()["f1"]
 
     threshold = task.tuned(examples, predictions).threshold
     best = f1(threshold)

@@ -50,7 +50,7 @@ def test_targets_give_the_tags_back(tokenizer, longest):
     assert longest == 128 or len(encoded.ids) > len(examples)
     predictions = TASK.decode(gold_scores(encoded), encoded, examples)
     assert [each.tags for each in predictions] == [each.tags for each in examples]
-    assert TASK.scorer(examples, predictions)(None)["tag_accuracy"] == 1
+    assert TASK.scorer(examples, predictions)()["tag_accuracy"] == 1
 
 
 def test_one_target_a_word(tokenizer):

@@ -8,7 +8,7 @@ import numpy as np
 
 from hornbook.deployment.loading import MeasuredModel
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.running import outputs_by_group
+from hornbook.tasks.evaluation import outputs_by_group
 
 BATCH_TOKENS = 4096  # tokens per forward pass
 

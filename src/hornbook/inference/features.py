@@ -30,11 +30,11 @@ from hornbook.lifecycle.locking import lock_output_file
 from hornbook.models.gpt import Gpt
 from hornbook.models.pooling import pool_tokens
 from hornbook.tasks.datasets import find_task
+from hornbook.tasks.evaluation import index_batches
 from hornbook.tasks.kinds.texts import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
-from hornbook.tasks.running import index_batches
 
 Pooling = Literal["cls", "lasttoken", "mean", "none"]
 BATCH_TOKENS = 8_192  # tokens per forward pass, which keeps the hidden states of all layers

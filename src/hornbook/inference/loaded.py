@@ -24,7 +24,7 @@ from hornbook.interop.sentence_transformers import (
     read_embedding_settings,
 )
 from hornbook.models.pooling import pool_tokens
-from hornbook.tasks.running import index_batches
+from hornbook.tasks.evaluation import index_batches
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

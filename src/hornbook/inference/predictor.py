@@ -31,14 +31,13 @@ from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import tables, with_intervals
+from hornbook.tasks.evaluation import run_model, tables, with_intervals
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow, as_examples
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
-from hornbook.tasks.running import run_model
 from hornbook.tasks.spec import TaskSpec, load_task
 from hornbook.tasks.task import Task
 from hornbook.text.tokenizer import Tokenizer

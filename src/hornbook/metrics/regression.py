@@ -34,15 +34,14 @@ def ranks(indices: np.ndarray) -> np.ndarray:
     return (np.cumsum(counts) - (counts - 1) / 2)[indices]
 
 
-def correlations(gold: Sequence[float], predicted: Sequence[float]) -> Callable[[np.ndarray | None], dict[str, float]]:
-    """A function from the indices of examples, None for all, to their Pearson and Spearman correlations."""
+def correlations(gold: Sequence[float], predicted: Sequence[float]) -> Callable[..., dict[str, float]]:
+    """A function from the indices of examples, by default all, to their Pearson and Spearman correlations."""
     numbers = [np.array(each, float) for each in (gold, predicted)]
     orders = [order(each) for each in numbers]
 
-    def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-        some = slice(None) if chosen is None else chosen
-        spearman = pearson(*(ranks(each[some]) for each in orders))
-        return {"spearman": spearman, "pearson": pearson(*(each[some] for each in numbers))}
+    def score(chosen: np.ndarray | slice = slice(None)) -> dict[str, float]:
+        spearman = pearson(*(ranks(each[chosen]) for each in orders))
+        return {"spearman": spearman, "pearson": pearson(*(each[chosen] for each in numbers))}
 
     return score
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from hornbook.batch import Batch, Stream
 
 Outputs = list[np.ndarray]  # of a model, one per group; for tokens and spans, per sequence
-Scorer = Callable[[np.ndarray | None], dict[str, float]]  # scores of the examples with these indices; None: all
+ALL = slice(None)
+Scorer = Callable[..., dict[str, float]]  # scores of the examples with these indices; by default, of all
 
 
 class ExtraStreams(Protocol):
@@ -72,9 +73,7 @@ class EncodedExamples:
 
 def mean_scorer(values: Mapping[str, np.ndarray]) -> Scorer:
     """The scorer of metrics that are means over the examples, from the value of each example by metric."""
-    return lambda chosen=None: {
-        name: float((each if chosen is None else each[chosen]).mean()) for name, each in values.items()
-    }
+    return lambda chosen=ALL: {name: float(each[chosen].mean()) for name, each in values.items()}
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -1,20 +1,101 @@
-"""Predictions and the task's standard metrics with confidence intervals of a fine-tuned model on a data split."""
+"""Runs a model over encoded examples: its outputs, its predictions, and the task's standard metrics with confidence
+intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from torch import nn
+
+from hornbook.batch import Batch
+from hornbook.devices import device_of, evaluation_mode
 from hornbook.metrics.bootstrap import intervals, wilson_interval
 from hornbook.metrics.breakdown import Judged, as_tables
-from hornbook.tasks.encoded import EncodedExamples
+from hornbook.tasks.encoded import EncodedExamples, Outputs
+from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
-from hornbook.tasks.running import AutoCast, run_model
 from hornbook.tasks.task import Task
 
-if TYPE_CHECKING:
-    from torch import nn
-
+AutoCast = Callable[[], object]
 ACCURACY = "accuracy"  # the share of the examples that are right
+
+
+class RunResult(NamedTuple):
+    outputs: Outputs
+    loss: float | None
+
+
+@torch.no_grad()
+def run_model(
+    model: nn.Module,
+    encoded: EncodedExamples,
+    autocast: AutoCast,
+    micro_tokens: int,
+    on_progress: Callable[[int], None] | None = None,
+) -> RunResult:
+    """Runs batches of at most `micro_tokens` tokens, short sequences first; the outputs are in the order of
+    `encoded`. `on_progress` receives the number of groups done."""
+    device = device_of(model)
+    objective = TaskObjective(model.head_config)
+    has_labels = encoded.labels is not None or encoded.token_labels is not None
+    loss = count = 0.0
+
+    def run(batch: Batch) -> np.ndarray:
+        nonlocal loss, count
+        batch = batch.to(device)
+        with autocast():
+            outputs = model.outputs(batch)
+        if has_labels:
+            step_inputs = objective.prepare(batch, seed=0)
+            losses, _, weights = objective.losses(outputs, step_inputs)
+            loss += float((losses * weights).sum())
+            count += float(weights.sum())
+        return outputs.float().cpu().numpy()
+
+    with evaluation_mode(model):
+        outputs = outputs_by_group(run, encoded, model.head_config.output_type.per_token, micro_tokens, on_progress)
+    return RunResult(outputs, loss / count if count else None)
+
+
+def outputs_by_group(
+    run: Callable[[Batch], np.ndarray],
+    encoded: EncodedExamples,
+    per_token: bool,
+    max_tokens: int,
+    on_progress: Callable[[int], None] | None = None,
+) -> Outputs:
+    """What `run` returns for batches of at most `max_tokens` tokens, short sequences first, by group in the order of
+    `encoded`. `per_token`: `run` returns a row per token, otherwise one per group."""
+    outputs: list[np.ndarray | None] = [None] * encoded.num_groups
+    num_done = 0
+    lengths = np.array([len(each) for each in encoded.ids]).reshape(-1, encoded.group_size)
+    order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
+    for groups in index_batches(order, lengths.sum(1).tolist(), max_tokens):
+        batch = encoded.packed([group * encoded.group_size + i for group in groups for i in range(encoded.group_size)])
+        rows = run(batch)
+        by_group = np.split(rows, batch.offsets_host[1:-1]) if per_token else rows
+        for group, output in zip(groups, by_group, strict=True):
+            outputs[group] = output
+        num_done += len(groups)
+        if on_progress:
+            on_progress(num_done)
+    return outputs
+
+
+def index_batches(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Consecutive indices of `order` in batches of at most `max_tokens` tokens; a longer one is a batch of its own."""
+    batch: list[int] = []
+    tokens = 0
+    for index in order:
+        if batch and tokens + num_tokens[index] > max_tokens:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(index)
+        tokens += num_tokens[index]
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -27,7 +108,7 @@ class Evaluation:
 
 
 def evaluate_split(
-    model: "nn.Module",
+    model: nn.Module,
     task: Task,
     examples: Sequence[Example],
     encoded: EncodedExamples,
@@ -38,14 +119,14 @@ def evaluate_split(
     predictions = task.decode(result.outputs, encoded, examples)
     if not examples or any(example.gold is None for example in examples):
         return Evaluation(predictions)
-    return Evaluation(predictions, task.scorer(examples, predictions)(None), result.loss)
+    return Evaluation(predictions, task.scorer(examples, predictions)(), result.loss)
 
 
 def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, dict[str, float]]:
     """Every score (`value`) with its 95% interval over the examples (`low`, `high`): Wilson's for accuracy, for other
     scores by bootstrap."""
     score = task.scorer(examples, predictions)
-    scores, bounds = score(None), intervals(score, len(examples))
+    scores, bounds = score(), intervals(score, len(examples))
     if ACCURACY in scores:
         bounds[ACCURACY] = wilson_interval(scores[ACCURACY], len(examples))
     return {name: {"value": value, "low": bounds[name][0], "high": bounds[name][1]} for name, value in scores.items()}
@@ -56,7 +137,7 @@ def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) ->
     predictions = task.thresholded(evaluation.predictions)
     if predictions is evaluation.predictions:
         return evaluation
-    return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)(None))
+    return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)())
 
 
 def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:

@@ -30,9 +30,23 @@ class Example:
     has_pair: ClassVar[bool | None] = None  # whether it is a pair of texts; None for other kinds
     is_stratified: ClassVar[bool] = False  # whether classes are held out in proportion
     label_field: ClassVar[str] = "label"
+    text_fields: ClassVar[tuple[str, ...]] = ("text",)  # may be None
     key: str
-    texts: tuple[str, ...]  # all texts that the model reads
-    inputs: dict[str, Any]  # the input fields as a row, without a prediction
+
+    @property
+    def named_texts(self) -> dict[str, str]:
+        """The texts by the name of their field."""
+        return {name: text for name in self.text_fields if (text := getattr(self, name)) is not None}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts that the model reads."""
+        return tuple(self.named_texts.values())
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The input fields as a row, without a prediction."""
+        return self.named_texts
 
     @property
     def gold(self) -> Any:
@@ -53,7 +67,7 @@ class Example:
     @property
     def problem(self) -> str:
         """Why it cannot be predicted (an empty input); "" if it can."""
-        return _first_empty(self.inputs)
+        return _first_empty(self.named_texts)
 
     def without_label(self) -> Self:
         return replace(self, **{self.label_field: None})
@@ -84,6 +98,8 @@ def _first_empty(contents: Mapping[str, str]) -> str:
 class TextExample(Example):
     """One text or a pair of texts, labelled with a class, several classes (a tuple, possibly empty) or a number."""
 
+    text_fields = ("text", "pair")
+
     key: str
     text: str
     pair: str | None = None
@@ -94,16 +110,8 @@ class TextExample(Example):
         return self.pair is not None
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.text,) if self.pair is None else (self.text, self.pair)
-
-    @property
     def sequence(self) -> tuple[str, str | None]:
         return self.text, self.pair
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        return {"text": self.text} | ({} if self.pair is None else {"pair": self.pair})
 
     @property
     def is_stratified(self) -> bool:
@@ -114,7 +122,7 @@ class TextExample(Example):
         return PromptParts(fields, () if self.label is None else (self.label,))
 
     def changeable(self) -> list[Changeable]:
-        return [Changeable(name, getattr(self, name)) for name in ("text", "pair") if getattr(self, name)]
+        return [Changeable(name, text) for name, text in self.named_texts.items() if text]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class SpanExample(Example):
 
     kept_together = (("title", "by article"), ("passage", "by passage"))
     label_field = "answers"
+    text_fields = ("question", "passage")
 
     key: str
     question: str
@@ -137,20 +146,12 @@ class SpanExample(Example):
         return () if self.answers is None else ("answer" if self.answers else "no answer",)
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        return self.question, self.passage
-
-    @property
     def sequence(self) -> tuple[str, str | None]:
         return self.question, self.passage
 
     @property
     def inputs(self) -> dict[str, Any]:
         return {"question": self.question}
-
-    @property
-    def problem(self) -> str:
-        return _first_empty({"question": self.question, "passage": self.passage})
 
     def without_label(self) -> "SpanExample":
         return replace(self, answers=None, starts=())
@@ -298,6 +299,7 @@ class SimilarityExample(Example):
     is less similar (`negative`); a text alone for training without pairs."""
 
     label_field = "score"
+    text_fields = ("text", "pair", "negative")
 
     key: str
     text: str
@@ -317,15 +319,6 @@ class SimilarityExample(Example):
     @property
     def label_names(self) -> tuple[str, ...]:
         return ()
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return tuple(each for each in (self.text, self.pair, self.negative) if each is not None)
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        others = {"pair": self.pair, "negative": self.negative}
-        return {"text": self.text} | {name: text for name, text in others.items() if text is not None}
 
 
 Splits = dict[str, list[Example]]

@@ -148,8 +148,11 @@ class Task:
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> Self:
-        """The task for a model output and the details of `task.json`, which may be missing."""
-        return cls(head_config, tuple(details.get("metrics") or cls.default_metrics))
+        """The task for a model output and the details of `task.json`, which may be missing. A detail has the type of
+        the default of its field."""
+        fields = {name: getattr(cls, name) for name in cls.saved_fields if name != "metrics"}
+        given = {name: type(fields[name])(details[name]) for name in fields if details.get(name) is not None}
+        return cls(head_config, metrics=tuple(details.get("metrics") or cls.default_metrics), **given)
 
     def details(self) -> dict[str, Any]:
         """What `task.json` holds of this task."""
@@ -182,7 +185,7 @@ class Task:
         raise NotImplementedError
 
     def scorer(self, examples: Sequence[Example], predictions: list) -> Scorer:
-        """A function from example indices to scores."""
+        """A function from example indices, by default all, to scores."""
         raise NotImplementedError
 
     def describe(self, example: Example, prediction: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest, changed_values, option_differences
 from hornbook.lifecycle.run_folder import Log, RunFolder
-from hornbook.metrics.bleu import check_sacrebleu
+from hornbook.metrics.generation import check_sacrebleu
 from hornbook.report.page import write_report
 from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read_task
 from hornbook.tasks.text.metrics import METRICS, TextAnswer

@@ -11,8 +11,8 @@ import numpy as np
 from hornbook.evaluation.prompting.baselines import baselines, chance, majority
 from hornbook.files import read_json_lines, refusing_damage, write_json
 from hornbook.lifecycle.run_folder import SCORES
-from hornbook.metrics.bleu import signature
 from hornbook.metrics.bootstrap import crossed_intervals
+from hornbook.metrics.generation import signature
 from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 from hornbook.tasks.text.definition import TextTask
 from hornbook.tasks.text.metrics import METRICS

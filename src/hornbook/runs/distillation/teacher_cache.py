@@ -29,8 +29,8 @@ from hornbook.objectives.distillation.teacher_rows import (
 from hornbook.report.formatting import size
 from hornbook.runs.finetuning.inputs import Inputs, Log
 from hornbook.tasks.encoded import EncodedExamples
+from hornbook.tasks.evaluation import index_batches
 from hornbook.tasks.objective import TaskObjective
-from hornbook.tasks.running import index_batches
 from hornbook.train.job import OnProgress, preparation_progress
 from hornbook.train.runtime import Runtime
 

@@ -75,7 +75,7 @@ def verdict(
         return None
     description, predict = constant
     metric, score = task.metrics[0], scores[task.metrics[0]]
-    chance = task.scorer(dev, predict(dev))(None)[metric]
+    chance = task.scorer(dev, predict(dev))()[metric]
     if score["value"] <= chance:
         return f"dev {metric} {score['value']:.3g} is no better than {description} ({chance:.3g})"
     if score["low"] > chance:

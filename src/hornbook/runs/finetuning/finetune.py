@@ -50,9 +50,8 @@ from hornbook.runs.finetuning.record import (
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import Evaluation, evaluate_split
+from hornbook.tasks.evaluation import Evaluation, evaluate_split, run_model
 from hornbook.tasks.records import Example
-from hornbook.tasks.running import run_model
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.loop import train

@@ -96,11 +96,6 @@ class Choice(Task):
         first = next(example for split in data.splits.values() for example in split)
         return super().details_for(named, data) | {"num_choices": len(first.choices)}
 
-    @classmethod
-    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Choice":
-        metrics = tuple(details.get("metrics") or cls.default_metrics)
-        return cls(head_config, int(details.get("num_choices") or cls.num_choices), metrics)
-
     @property
     def group_size(self) -> int:
         return self.num_choices

@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import (
 )
 from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
+from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.reading.rows import is_number
 from hornbook.tasks.records import DataSet, TextExample
@@ -105,9 +105,8 @@ class Classification(SequenceTask):
         labels, gold_N, predicted_N = class_metrics.numbered(gold, predicted)
         positive_index = labels.index(self.positive) if self.positive in labels else None
 
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            some = slice(None) if chosen is None else chosen
-            counts = class_metrics.class_counts(gold_N[some], predicted_N[some], len(labels))
+        def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
+            counts = class_metrics.class_counts(gold_N[chosen], predicted_N[chosen], len(labels))
             computed = {
                 "accuracy": counts.accuracy,
                 "f1": lambda: 0.0 if positive_index is None else counts.f1(positive_index),

@@ -14,7 +14,7 @@ import numpy as np
 
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.metrics import classification as class_metrics
-from hornbook.tasks.encoded import EncodedExamples, Scorer
+from hornbook.tasks.encoded import ALL, EncodedExamples, Scorer
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.texts import as_encoded_examples
@@ -132,11 +132,10 @@ class Relation(Marked, Classification):
         _, counts_NR2 = class_metrics.relation_counts(gold, predicted)
         is_right_N = np.array(gold) == np.array(predicted)
 
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            some = slice(None) if chosen is None else chosen
+        def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
             scores = {
-                "macro_f1": class_metrics.relation_f1(counts_NR2[some].sum(0)),
-                "accuracy": float(is_right_N[some].mean()),
+                "macro_f1": class_metrics.relation_f1(counts_NR2[chosen].sum(0)),
+                "accuracy": float(is_right_N[chosen].mean()),
             }
             return {name: scores[name] for name in self.metrics}
 
@@ -165,8 +164,4 @@ class EntityTyping(Marked, MultiLabel):
 
     def scorer(self, examples: Sequence[MarkedExample], predictions: list[ClassPrediction]) -> Scorer:
         counts_N3 = class_metrics.loose_counts(*([each.label for each in side] for side in (examples, predictions)))
-
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            return class_metrics.loose_scores(counts_N3 if chosen is None else counts_N3[chosen])
-
-        return score
+        return lambda chosen=ALL: class_metrics.loose_scores(counts_N3[chosen])

@@ -17,7 +17,7 @@ from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
+from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import TextExample
@@ -42,10 +42,10 @@ class MultiLabel(SequenceTask):
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "MultiLabel":
-        threshold = float(details.get("threshold", THRESHOLD))
-        if not 0 < threshold < 1:
-            raise ValueError(f"its threshold is not between 0 and 1, but {threshold:g}")
-        return cls(head_config, tuple(details.get("metrics") or cls.default_metrics), threshold)
+        task = super().build(head_config, details)
+        if not 0 < task.threshold < 1:
+            raise ValueError(f"its threshold is not between 0 and 1, but {task.threshold:g}")
+        return task
 
     @property
     def least_logit(self) -> float:
@@ -81,7 +81,7 @@ class MultiLabel(SequenceTask):
         if len(examples) < FEWEST:
             return self
         tasks = [replace(self, threshold=each) for each in sorted(THRESHOLDS, key=lambda each: abs(each - THRESHOLD))]
-        return max(tasks, key=lambda task: task.scorer(examples, task.thresholded(predictions))(None)[self.metrics[0]])
+        return max(tasks, key=lambda task: task.scorer(examples, task.thresholded(predictions))()[self.metrics[0]])
 
     def average(self, logits: np.ndarray) -> np.ndarray:
         yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
@@ -97,8 +97,8 @@ class MultiLabel(SequenceTask):
         labels = (*known, *sorted({label for each in gold for label in each} - set(known)))
         counts = class_metrics.multi_label_counts(gold, predicted, labels)
 
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            if chosen is None:
+        def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
+            if isinstance(chosen, slice):
                 return class_metrics.multi_label_scores(counts.sum(0), len(counts))
             times_drawn = np.bincount(chosen, minlength=len(counts)).astype(float)
             return class_metrics.multi_label_scores(times_drawn @ counts, len(chosen))

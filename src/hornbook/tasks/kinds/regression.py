@@ -10,7 +10,7 @@ from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer
+from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.texts import SequenceTask
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
@@ -58,9 +58,8 @@ class Regression(SequenceTask):
         gold, predicted = np.array([each.label for each in examples], float), np.array(predictions, float)
         correlations = regression.correlations(gold, predicted)
 
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            some = slice(None) if chosen is None else chosen
-            error = regression.mean_squared_error(gold[some], predicted[some])
+        def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
+            error = regression.mean_squared_error(gold[chosen], predicted[chosen])
             return {**correlations(chosen), "mean_squared_error": error}
 
         return score

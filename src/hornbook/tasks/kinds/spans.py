@@ -19,8 +19,7 @@ from hornbook.metrics import spans as span_metrics
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.tasks import illustrations
-from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
+from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.cells import plain
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, OwnSpans, is_squad
@@ -29,10 +28,13 @@ from hornbook.tasks.task import INPUTS, Predict, Task, first_field
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
+    choose,
+    illustration,
     most_context,
     none_score,
     split_windows,
     target_in,
+    token_probabilities,
     window_of,
 )
 
@@ -145,16 +147,6 @@ class Spans(Task):
         rules = named.name if named.name in RULES else "squad2" if named.allows_no_answer else "squad"
         return super().details_for(named, data) | {"allows_no_answer": named.allows_no_answer, "rules": rules}
 
-    @classmethod
-    def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Spans":
-        return cls(
-            head_config,
-            tuple(details.get("metrics") or cls.default_metrics),
-            allows_no_answer=bool(details.get("allows_no_answer")),
-            rules=details.get("rules") or "squad",
-            threshold=float(details.get("threshold", 0.0)),
-        )
-
     def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         questions = tokenizer.encode_batch([each.question for each in examples])
         passages = tokenizer.encode_batch([each.passage for each in examples])
@@ -241,9 +233,8 @@ class Spans(Task):
         )
         has_answer = np.array([bool(each.answers) for each in examples])
 
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            values = per_question if chosen is None else per_question[chosen]
-            answerable = has_answer if chosen is None else has_answer[chosen]
+        def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
+            values, answerable = per_question[chosen], has_answer[chosen]
             scores = {"exact": values[:, 0].mean(), "f1": values[:, 1].mean()}
             if self.allows_no_answer:
                 for name, subset in (("HasAns", values[answerable]), ("NoAns", values[~answerable])):
@@ -351,14 +342,14 @@ class Spans(Task):
         )
 
     def illustrative(self, examples: Sequence[SpanExample], predictions: list, encoded: EncodedExamples) -> list[int]:
-        return illustrations.choose(examples, (each.answer for each in predictions), encoded)
+        return choose(examples, (each.answer for each in predictions), encoded)
 
     def illustrations(
         self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[SpanExample], predictions: list
     ) -> list[dict[str, Any]]:
-        probabilities = map(illustrations.token_probabilities, outputs, map(len, encoded.ids), encoded.decode_info)
+        probabilities = map(token_probabilities, outputs, map(len, encoded.ids), encoded.decode_info)
         rows = map(self.describe, examples, predictions)
-        return list(map(illustrations.illustration, examples, rows, probabilities))
+        return list(map(illustration, examples, rows, probabilities))
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> tuple[str, str]:

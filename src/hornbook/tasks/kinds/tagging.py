@@ -21,7 +21,7 @@ from hornbook.metrics.breakdown import (
     tally_classes,
 )
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
+from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, ColumnLayout, read_sentences, sentence_in, words_of
@@ -167,14 +167,13 @@ class Tagging(Task):
             entities = [(set(tag_metrics.entities(gold)), set(tag_metrics.entities(tags))) for gold, tags in pairs]
             counts = np.array([(len(gold & predicted), len(gold), len(predicted)) for gold, predicted in entities])
 
-        def score(chosen: np.ndarray | None = None) -> dict[str, float]:
-            some = slice(None) if chosen is None else chosen
-            in_both, in_gold, in_predicted = counts[some].sum(0)
+        def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
+            in_both, in_gold, in_predicted = counts[chosen].sum(0)
             scores = {
                 "entity_f1": 2 * in_both / max(in_gold + in_predicted, 1),
                 "precision": in_both / max(in_predicted, 1),
                 "recall": in_both / max(in_gold, 1),
-                "tag_accuracy": num_correct[some].sum() / max(total[some].sum(), 1),
+                "tag_accuracy": num_correct[chosen].sum() / max(total[chosen].sum(), 1),
             }
             names = self.metrics + (("precision", "recall") if "entity_f1" in self.metrics else ())
             return {name: float(scores[name]) for name in names}

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.metrics.bleu import bleu, bleu_counts
-from hornbook.metrics.rouge import NAMES, best_rouge
+from hornbook.metrics.generation import ROUGE_NAMES, best_rouge, bleu, bleu_counts
 from hornbook.metrics.spans import COQA, SQUAD_1, Rules
 
 STRIPPED = string.punctuation + string.whitespace + "“”‘’–—…"  # stripped from words
@@ -86,7 +85,7 @@ METRICS: dict[str, Metric] = {
     "coqa_f1": _mean("text", _by(COQA, 1), "F1 by CoQA's script, leaving out each annotator's answer in turn"),
     "coqa_exact": _mean("text", _by(COQA, 0), "exact match by CoQA's script"),
     "word": _mean("text", _is_right_word, "the generated word is the right one"),
-    **{name: _rouge(name) for name in NAMES},
+    **{name: _rouge(name) for name in ROUGE_NAMES},
     "bleu": Metric("text", _bleu_rows, "corpus BLEU by sacrebleu", lambda sums, num: bleu(sums), is_share=False),
     "greedy": _mean(
         "likelihood", lambda reply: all(reply.is_greedy), "every token of the right answer is the likeliest"
