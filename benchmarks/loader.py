@@ -20,7 +20,7 @@ from made_text import write_files
 from hornbook.data.build import build_corpus
 from hornbook.data.loader import batches
 from hornbook.files import num_cores
-from hornbook.interop.builtin import FOLDER
+from hornbook.interop.hub import BUILTIN_MODELS
 from hornbook.runs.pretraining.batches import BatchMaker, open_corpora
 from hornbook.runs.pretraining.presets import preset_settings
 
@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if options.corpus is None:
             write_files(Path(folder) / "text", options.megabytes, 25, num_cores())
-            build_corpus(Path(folder) / "text", FOLDER / "en", f"{folder}/corpus")
+            build_corpus(Path(folder) / "text", BUILTIN_MODELS / "en", f"{folder}/corpus")
         makers = {}
         for preset in options.presets:
             for length in options.lengths:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import uvicorn
 
-from hornbook.serve.api import ServeSettings, build_app
+from hornbook.serve.api import ServeSettings
 from hornbook.serve.models import open_models
+from hornbook.serve.server import build_app
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "interop": {"models", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "inference": {"nn", "models", "text", "data", "metrics", "tasks", "interop", "graph"},
-    "report": {"metrics", "tasks.task", "tasks.kinds", "interop.builtin"},
+    "report": {"metrics", "tasks.task", "tasks.kinds", "interop.hub"},
     "graph": {"text", "data", "models", "train", "tasks"},
     "terminal": set(),
 }

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.files import read_json_list, write_text
-from hornbook.interop.builtin import FOLDER
+from hornbook.interop.hub import BUILTIN_MODELS
 from hornbook.terminal import log, log_console, print_result, table
 
 LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "__pycache__", "ensurepip"}
@@ -31,7 +31,7 @@ SHORTEST_DOCUMENT, SHORTEST_PARAGRAPH = 200, 20  # characters
 MASKED = ("The book was [MASK] in 1998.", "He was elected [MASK] of the United States.", "Paris is a [MASK] in France.")
 REPLACED = "The museum is open two the public."
 KOREAN_MASKED, KOREAN_REPLACED = "나는 도서관에서 [MASK]을 읽었다.", "이 소설은 1998년에 먹었다."
-MESSAGES = FOLDER / "messages.csv"  # written for this demo: 144 messages of four kinds
+MESSAGES = BUILTIN_MODELS / "messages.csv"  # written for this demo: 144 messages of four kinds
 NEW_MESSAGES = (
     "Where is my parcel?",
     "The refund has not reached my bank.",

@@ -6,8 +6,8 @@ import pytest
 from finetuned import encoder, labelled_texts
 
 import hornbook
-from hornbook.interop.builtin import builtin_folder
 from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import builtin_folder
 from hornbook.models.electra import Electra
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.tasks.datasets import find_task

@@ -8,9 +8,8 @@ from transformers import AutoModel, AutoTokenizer
 
 import hornbook as library
 from hornbook.files import read_json
-from hornbook.interop.builtin import builtin_for, builtin_names, write_int8_folder
 from hornbook.interop.folder import load_folder, load_model, save_model
-from hornbook.interop.hub import model_folder
+from hornbook.interop.hub import builtin_for, builtin_names, model_folder, write_int8_folder
 
 LIMIT = 16_000_000  # bytes
 TEXTS = [("A charming journey.", "good"), ("Dull and far too long.", "bad"), ("It made me smile.", "good")]

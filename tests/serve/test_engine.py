@@ -8,8 +8,7 @@ from small_gpts import saved_gpt
 
 import hornbook as library
 from hornbook.inference.generation import GenerationConfig
-from hornbook.serve.engine import Engine, QueueFull
-from hornbook.serve.generation import GenerationEngine
+from hornbook.serve.engine import Engine, GenerationEngine, QueueFull
 
 
 class Echo:

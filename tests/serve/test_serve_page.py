@@ -6,8 +6,9 @@ import pytest
 from served_page import run, served, tabs, written_run
 
 import hornbook as library
-from hornbook.serve.api import PAGE, ServeSettings
+from hornbook.serve.api import ServeSettings
 from hornbook.serve.middleware import PAGE_FILES
+from hornbook.serve.server import PAGE
 from hornbook.show.parameters import show_parameters
 
 # Runs the panel, and changes the language when the first text arrives: the text on the button, the length of the text.

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 
-from hornbook.interop.builtin import FOLDER
+from hornbook.interop.hub import BUILTIN_MODELS
 
 # The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
 # settings, and the command line its options.
@@ -38,7 +38,7 @@ def as_options(text: str) -> str:
     def option(match: re.Match) -> str:
         return OPTION_OF[match[1]] + ("" if match[3] is None else f" {shlex.quote(match[3])}")
 
-    text = ARGUMENT.sub(option, text).replace(f"{FOLDER}{os.sep}", "")  # built-in models by their names
+    text = ARGUMENT.sub(option, text).replace(f"{BUILTIN_MODELS}{os.sep}", "")  # built-in models by their names
     for phrase, of_command in PHRASES.items():
         text = text.replace(phrase, of_command)
     return text

@@ -32,7 +32,7 @@ def serve_command(
             raise
         raise ValueError(f'serving needs the package {error.name}: pip install "hornbook[serve]"') from None
     from hornbook.config import checked
-    from hornbook.interop.builtin import builtin_names
+    from hornbook.interop.hub import builtin_names
 
     checked(timeout, float, "--timeout", above=0, high=86_400)
     if runs is not None and not runs.is_dir():

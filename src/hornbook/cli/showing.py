@@ -90,7 +90,7 @@ def split_models(arguments: list[str]) -> tuple[list[str], str, str | None]:
 
 def _is_named_model(argument: str) -> bool:
     """A folder, a built-in model, or a path or hub name with a slash; a text of one word is none."""
-    from hornbook.interop.builtin import builtin_folder
+    from hornbook.interop.hub import builtin_folder
 
     is_path = "/" in argument and len(argument.split()) == 1
     return is_path or Path(argument).is_dir() or builtin_folder(argument) is not None
@@ -103,8 +103,7 @@ def _may_be_model(argument: str) -> bool:
 
 def open_folder(model: str | None, text: str) -> Path:
     """The folder of a model; without one, that of the built-in model for the language of the text."""
-    from hornbook.interop.builtin import builtin_for, builtin_names
-    from hornbook.interop.hub import model_folder
+    from hornbook.interop.hub import builtin_for, builtin_names, model_folder
 
     if model is None:
         return model_folder(builtin_for([text]))

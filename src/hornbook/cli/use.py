@@ -22,7 +22,7 @@ def fill_mask(
 ) -> None:
     """Predict the masked tokens of a text. Several models, such as a teacher and its student, are compared."""
     import hornbook
-    from hornbook.interop.builtin import builtin_for
+    from hornbook.interop.hub import builtin_for
 
     *models, text = arguments
     if len(models) > 1 and not any(mask in text for mask in MASKS):
@@ -94,7 +94,7 @@ def detect(
 ) -> None:
     """Mark the words of a text that look replaced, with an ELECTRA discriminator."""
     import hornbook
-    from hornbook.interop.builtin import builtin_for
+    from hornbook.interop.hub import builtin_for
 
     model, text = split_model(arguments, "a text")
     if not 0 < threshold < 1:

@@ -182,10 +182,7 @@ class Graph:
         return f"'{concept}' is not in the graph {self.folder}: {hint}"
 
     def neighbours(
-        self,
-        concept: str | int,
-        direction: Literal["both", "out", "in"] = "both",
-        relation: str | None = None,
+        self, concept: str | int, direction: Literal["both", "out", "in"] = "both", relation: str | None = None
     ) -> list[Edge]:
         """The edges of an entity (of the likeliest one, if the name has several), the heaviest first.
 

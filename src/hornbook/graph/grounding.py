@@ -17,16 +17,7 @@ from hornbook.graph.paths import expand
 from hornbook.graph.schema import SchemaBuilder, SchemaGraphs
 from hornbook.graph.settings import ReasonSettings
 from hornbook.models.head_config import KagNetConfig
-from hornbook.models.kagnet import (
-    CONCEPTS,
-    EDGES,
-    PAIRS,
-    PATHS,
-    ConceptEdges,
-    ConceptNodes,
-    ConceptPairs,
-    ConceptPaths,
-)
+from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, ConceptEdges, ConceptNodes, ConceptPairs, ConceptPaths
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import ChoiceExample
 

@@ -51,7 +51,8 @@ def link_files(
     is_empty = True
     for path in paths:
         kind, _ = format_of(path)
-        if kind == ".jsonl" and _is_linked(path):
+        first_row = next((row for _, row in _rows(path) if row is not None), {}) if kind == ".jsonl" else {}
+        if is_linked(first_row):
             texts = _linked_rows(path, graph, problems)
         else:
             texts = _link_file(graph, path, kind, text_column, problems)
@@ -90,10 +91,6 @@ def _rows(path: str) -> Iterator[tuple[str, dict | None]]:
         except (ValueError, RecursionError):
             value = None
         yield f"line {number}", value if isinstance(value, dict) else None
-
-
-def _is_linked(path: str) -> bool:
-    return is_linked(next((row for _, row in _rows(path) if row is not None), {}))
 
 
 def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[PlacedText]:

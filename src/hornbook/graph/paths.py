@@ -95,12 +95,7 @@ def _split_points(adjacency: Adjacency, a: np.ndarray, b: np.ndarray) -> np.ndar
 
 
 def _of_length(
-    adjacency: Adjacency,
-    heads_Q: np.ndarray,
-    tails_Q: np.ndarray,
-    rows: np.ndarray,
-    length: int,
-    is_cut_Q: np.ndarray,
+    adjacency: Adjacency, heads_Q: np.ndarray, tails_Q: np.ndarray, rows: np.ndarray, length: int, is_cut_Q: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(query, nodes) of all paths of exactly `length` edges for the queries `rows`."""
     if length == 1:

@@ -221,10 +221,7 @@ class SchemaBuilder:
         return relations[best], scores
 
     def _edges(
-        self,
-        statements: Sequence[tuple[Concepts, Concepts]],
-        on_path_KH: np.ndarray,
-        lengths_K: np.ndarray,
+        self, statements: Sequence[tuple[Concepts, Concepts]], on_path_KH: np.ndarray, lengths_K: np.ndarray
     ) -> np.ndarray:
         """The edges in both directions as keys of two nodes, each once, sorted."""
         has_edge = np.arange(1, on_path_KH.shape[1]) < lengths_K[:, None]

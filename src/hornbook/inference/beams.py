@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hornbook.config import ValidatedSettings, setting
-from hornbook.inference.cache import DecodingState
+from hornbook.devices import device_of
 from hornbook.inference.generation import (
     Generated,
     GenerationConfig,
@@ -25,7 +25,7 @@ from hornbook.inference.generation import (
     group_prompts,
     mask_unused,
     penalize_repetition,
-    token_mask,
+    read_prompts,
 )
 from hornbook.models.gpt import Gpt
 from hornbook.text.tokenizer import Tokenizer
@@ -78,40 +78,31 @@ def beam_search(
 
 class _Search:
     def __init__(self, model, tokenizer, prompts, config, settings, eos_id):
-        self.prompts, self.config, self.settings = prompts, config, settings
-        self.tokenizer, self.eos_id = tokenizer, eos_id
-        context, num_beams = model.config.max_positions, settings.num_beams
+        self.model, self.prompts, self.config, self.settings = model, prompts, config, settings
+        self.tokenizer, self.eos_id, self.device = tokenizer, eos_id, device_of(model)
         # One token more than the free positions: the last one is not fed back.
+        context = model.config.max_positions
         self.limits = [min(config.max_new_tokens, context - len(prompt) + 1) for prompt in prompts]
-        self.decoding = DecodingState(
-            model, len(prompts) * num_beams, min(max(map(len, prompts)) + config.max_new_tokens, context)
-        )
-        self.device = self.decoding.device
 
     @torch.inference_mode()
     def run(self) -> list[list[Generated]]:
         prompts, num_beams = self.prompts, self.settings.num_beams
-        logits_NV = self.decoding.prefill(prompts)
-        copies_N = torch.arange(len(prompts), device=self.device).repeat_interleave(num_beams)
-        self.decoding.reorder(copies_N)
-        logits_NV = logits_NV[copies_N]
-        penalty = self.config.repetition_penalty
-        seen_NV = None if penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
+        decoding, logits_NV, seen_NV = read_prompts(self.model, prompts, num_beams, self.config)
         beams = self._start()
         first_row_P1 = torch.arange(len(prompts), device=self.device)[:, None] * num_beams
         for step in range(1, max(self.limits) + 1):
             scores_NV = mask_unused(logits_NV, self.tokenizer.vocab_size).log_softmax(-1)
             if seen_NV is not None:
-                scores_NV = penalize_repetition(scores_NV, seen_NV, penalty)
+                scores_NV = penalize_repetition(scores_NV, seen_NV, self.config.repetition_penalty)
             from_PB = self._advance(beams, scores_NV.unflatten(0, (-1, num_beams)), step)
             if bool(beams.is_over.all()):
                 break
             rows_N = (from_PB + first_row_P1).flatten()
             chosen_N = beams.running[:, :, step - 1].flatten()
-            self.decoding.reorder(rows_N)
+            decoding.reorder(rows_N)
             if seen_NV is not None:
                 seen_NV = seen_NV[rows_N].scatter(1, chosen_N[:, None], True)
-            logits_NV = self.decoding.step(chosen_N)
+            logits_NV = decoding.step(chosen_N)
         return self._answers(beams)
 
     def _start(self) -> _Beams:

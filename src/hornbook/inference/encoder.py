@@ -71,15 +71,17 @@ class EncoderModel(LoadedModel):
         top_k = checked(top_k, int, "top_k", low=1)
         texts = [text] if isinstance(text, str) else text
         mentions = None if graph is None else open_linker(graph, self.model).link(texts)
-        predictions = [self._most_likely(masked, top_k) for masked in self.mask_probabilities(texts, mentions)]
+        predictions = []
+        for masked in self.mask_probabilities(texts, mentions):
+            best = masked.probabilities_KV.topk(min(top_k, masked.probabilities_KV.shape[-1]))
+            masks = zip(masked.spans, best.indices.tolist(), best.values.tolist(), strict=True)
+            predictions.append(
+                [
+                    [self._prediction(masked.text, span, *pair) for pair in zip(*pairs, strict=True)]
+                    for span, *pairs in masks
+                ]
+            )
         return predictions[0] if isinstance(text, str) else predictions
-
-    def _most_likely(self, masked: MaskProbabilities, top_k: int) -> list[list[MaskPrediction]]:
-        best = masked.probabilities_KV.topk(min(top_k, masked.probabilities_KV.shape[-1]))
-        return [
-            [self._prediction(masked.text, span, *pair) for pair in zip(ids, probabilities, strict=True)]
-            for span, ids, probabilities in zip(masked.spans, best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
 
     @torch.no_grad()
     def mask_probabilities(
@@ -219,20 +221,13 @@ class EncoderModel(LoadedModel):
         part of the continuation. `on_progress` is called with the number of pairs done."""
         encoded = [self._encode(context + text) for context, text in pairs]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
-        masked = [
-            MaskedText(
-                np.array(each.ids),
-                np.array(
-                    [
-                        i
-                        for i, (word, (_, end)) in enumerate(zip(each.word_ids, each.offsets, strict=True))
-                        if word is not None and end > len(context)
-                    ],
-                    np.int64,
-                ),
-            )
-            for (context, _), each in zip(pairs, encoded, strict=True)
-        ]
+        masked = []
+        for (context, _), each in zip(pairs, encoded, strict=True):
+            follows = [
+                word is not None and end > len(context)
+                for word, (_, end) in zip(each.word_ids, each.offsets, strict=True)
+            ]
+            masked.append(MaskedText(np.array(each.ids), np.flatnonzero(follows)))
         return [Continuation(scores) for scores in masked_scores(self.mask_filler, masked, self._mask_id, on_progress)]
 
     def score_definition(self, within_word: bool = False) -> str:

@@ -68,11 +68,7 @@ class Explanation:
 
 
 def explain(
-    run: str | Path | Predictor,
-    question: str,
-    choices: Sequence[str],
-    context: str | None = None,
-    device: str = "auto",
+    run: str | Path | Predictor, question: str, choices: Sequence[str], context: str | None = None, device: str = "auto"
 ) -> Explanation:
     """Answers a question with a run that was fine-tuned with `--reason kagnet`, and shows the paths that it weighed.
 

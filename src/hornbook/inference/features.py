@@ -23,9 +23,8 @@ from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
 from hornbook.devices import chosen_device, device_of, evaluation_mode
 from hornbook.files import refuse_beyond_disk, replacing
-from hornbook.interop.builtin import builtin_for
 from hornbook.interop.folder import load_folder
-from hornbook.interop.hub import model_folder
+from hornbook.interop.hub import builtin_for, model_folder
 from hornbook.lifecycle.locking import lock_output_file
 from hornbook.models.gpt import Gpt
 from hornbook.models.pooling import pool_tokens
@@ -76,19 +75,19 @@ def choose_layers(layers: str, num_layers: int) -> Layers:
     name = layers.strip().lower()
     is_mean = name.startswith("mean-")
     name = name.removeprefix("mean-")
-    if match := re.fullmatch(r"last(\d*)", name):
-        count = min(int(match[1] or 1), num_layers)
-        if count:
-            return Layers(tuple(range(num_layers - count + 1, num_layers + 1)), is_mean)
-    if name == "all":
-        return Layers(tuple(range(1, num_layers + 1)), is_mean)
-    if name == "embeddings":
-        return Layers((0,), is_mean)
-    if not re.fullmatch(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", name):
+    last = re.fullmatch(r"last(\d*)", name)
+    if last and int(last[1] or 1):
+        numbers = range(max(num_layers - int(last[1] or 1), 0) + 1, num_layers + 1)
+    elif name == "all":
+        numbers = range(1, num_layers + 1)
+    elif name == "embeddings":
+        numbers = [0]
+    elif re.fullmatch(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", name):
+        numbers = [int(layer) for layer in name.split(",")]
+    else:
         raise ValueError(
             f"there are no layers '{layers}': use last, last4, all, embeddings, numbers such as 1,2,-1, or mean-last4"
         )
-    numbers = [int(layer) for layer in name.split(",")]
     for layer in numbers:
         if not -num_layers <= layer <= num_layers:
             raise ValueError(

@@ -250,24 +250,12 @@ def generate(
 
 @torch.inference_mode()
 def _generate_batch(
-    model: Gpt,
-    prompts: list[list[int]],
-    sequences: list[GeneratedSequence],
-    config: GenerationConfig,
-    num_tokens: int,
+    model: Gpt, prompts: list[list[int]], sequences: list[GeneratedSequence], config: GenerationConfig, num_tokens: int
 ) -> None:
-    context, num = model.config.max_positions, config.num
-    decoding = DecodingState(model, len(sequences), min(max(map(len, prompts)) + config.max_new_tokens, context))
-    logits_NV = decoding.prefill(prompts)
-    device = logits_NV.device
-    copies_N = torch.arange(len(prompts), device=device).repeat_interleave(num)
-    if num > 1:
-        decoding.reorder(copies_N)
-        logits_NV = logits_NV[copies_N]
-    logits_NV = suppress(logits_NV, config.begin_suppress_tokens)
-    seen_NV = None if config.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
+    decoding, logits_NV, seen_NV = read_prompts(model, prompts, config.num, config)
+    context, device = model.config.max_positions, logits_NV.device
     # Sample i of every prompt gets the same uniform numbers.
-    uniform = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(num)]
+    uniform = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(config.num)]
     uniform_NS = torch.from_numpy(np.stack(uniform)).repeat(len(prompts), 1).to(device)
     # A GPU computes the next step while the host handles the tokens of this one.
     launches_ahead = device.type == "cuda"
@@ -288,6 +276,22 @@ def _generate_batch(
             for i in full:
                 sequences[i].window = sequences[i].window[-max(context // 2, 1) :]
             logits_NV[full] = decoding.prefill([sequences[i].window for i in full], full)
+
+
+def read_prompts(
+    model: Gpt, prompts: list[list[int]], num: int, config: GenerationConfig
+) -> tuple[DecodingState, Tensor, Tensor | None]:
+    """Reads each prompt into `num` sequences of a new cache. Returns it with the logits of the next tokens, N x V, and
+    a bool mask of the tokens already in each text, N x V; None without a penalty for them."""
+    capacity = min(max(map(len, prompts)) + config.max_new_tokens, model.config.max_positions)
+    decoding = DecodingState(model, len(prompts) * num, capacity)
+    logits_NV = decoding.prefill(prompts)
+    copies_N = torch.arange(len(prompts), device=logits_NV.device).repeat_interleave(num)
+    if num > 1:
+        decoding.reorder(copies_N)
+        logits_NV = logits_NV[copies_N]
+    seen_NV = None if config.repetition_penalty == 1 else token_mask(prompts, logits_NV)[copies_N]
+    return decoding, suppress(logits_NV, config.begin_suppress_tokens), seen_NV
 
 
 def argmax(logits_NV: Tensor) -> Tensor:

@@ -17,12 +17,7 @@ from torch import nn
 from hornbook.batch import pack
 from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.folder import save_model
-from hornbook.interop.sentence_transformers import (
-    POOLINGS,
-    EmbeddingPooling,
-    EmbeddingSettings,
-    read_embedding_settings,
-)
+from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.models.pooling import pool_tokens
 from hornbook.tasks.evaluation import index_batches
 from hornbook.text.tokenizer import Tokenizer
@@ -80,7 +75,45 @@ class LoadedModel:
         overrides = {"pooling": pooling, "normalize": normalize}
         settings = replace(self.embedding, **{name: value for name, value in overrides.items() if value is not None})
         to_column_major(linear_layers(self.model))
-        return embed_texts(self.model, self.tokenizer, texts, settings, prompt, BATCH_TOKENS, on_progress)
+        return self._embed(texts, settings, prompt, on_progress)
+
+    @torch.inference_mode()
+    def _embed(
+        self,
+        texts: list[str],
+        settings: EmbeddingSettings,
+        prompt: str | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> np.ndarray:
+        vectors_BD = np.zeros((len(texts), self.model.config.width), np.float32)
+        num_done = 0
+        with evaluation_mode(self.model):
+            for first in range(0, len(texts), TEXTS_AT_ONCE):
+                ids = self._ids_to_embed(texts[first : first + TEXTS_AT_ONCE], settings, prompt)
+                lengths = list(map(len, ids))
+                num_done += lengths.count(0)
+                # Longest first: neighbours of equal length are cheap on a CPU, and memory runs out at once or never.
+                order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+                for indices in index_batches(order, lengths, BATCH_TOKENS):
+                    batch = pack([ids[i] for i in indices]).to(self.device)
+                    pooled_BD = pool_tokens(self.model(batch), batch, settings.pooling)
+                    vectors_BD[[first + i for i in indices]] = pooled_BD.cpu().numpy()
+                    num_done += len(indices)
+                    if on_progress:
+                        on_progress(num_done)
+        return l2_normalized(vectors_BD) if settings.normalize else vectors_BD
+
+    def _ids_to_embed(self, texts: list[str], settings: EmbeddingSettings, prompt: str | None) -> list[list[int]]:
+        """The token ids of each text after the prompt, with special tokens, truncated to the maximum length."""
+        limit, before = self.model.config.max_positions, settings.prompt(prompt)
+        num_tokens = min(limit, settings.max_length or limit) - self.tokenizer.num_special(False)
+        if not settings.is_default:
+            texts = [text.strip() for text in texts]  # as in `sentence-transformers`
+        texts = [before + text for text in texts]
+        encodings = self.tokenizer.encode_batch([text.lower() for text in texts] if settings.lower_case else texts)
+        for each in encodings:
+            each.truncate(max(num_tokens, 0))
+        return [self.tokenizer.with_special_tokens(each).ids for each in encodings]
 
     def embed_to_compare(
         self, texts: Sequence[str] | str, prompt: str | None = None, on_progress: Callable[[int], None] | None = None
@@ -136,56 +169,6 @@ class LoadedModel:
             hint = "" if self.model.heads else "; use the model that it was fine-tuned from"
             hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else hint
             raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {purpose} needs{hint}")
-
-
-@torch.inference_mode()
-def embed_texts(
-    model: nn.Module,
-    tokenizer: Tokenizer,
-    texts: Sequence[str],
-    settings: EmbeddingSettings,
-    prompt: str | None,
-    batch_tokens: int,
-    on_progress: Callable[[int], None] | None = None,
-) -> np.ndarray:
-    """One vector per text, B x D, float32. A text longer than the limit is truncated; a text without any token, not
-    even a special one, gets zeros. `on_progress` is called with the number of texts done."""
-    if settings.pooling not in POOLINGS:
-        raise ValueError(f"pooling must be {', '.join(POOLINGS[:-1])} or {POOLINGS[-1]}, not '{settings.pooling}'")
-    vectors_BD = np.zeros((len(texts), model.config.width), np.float32)
-    num_done = 0
-    with evaluation_mode(model):
-        for first in range(0, len(texts), TEXTS_AT_ONCE):
-            ids = encode(texts[first : first + TEXTS_AT_ONCE], tokenizer, settings, prompt, model.config.max_positions)
-            lengths = list(map(len, ids))
-            num_done += lengths.count(0)
-            # Longest first: neighbours of equal length are cheap on a CPU, and memory runs out at once or never.
-            order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
-            for indices in index_batches(order, lengths, batch_tokens):
-                batch = pack([ids[i] for i in indices]).to(device_of(model))
-                pooled_BD = pool_tokens(model(batch), batch, settings.pooling)
-                vectors_BD[[first + i for i in indices]] = pooled_BD.cpu().numpy()
-                num_done += len(indices)
-                if on_progress:
-                    on_progress(num_done)
-    return l2_normalized(vectors_BD) if settings.normalize else vectors_BD
-
-
-def encode(
-    texts: Sequence[str], tokenizer: Tokenizer, settings: EmbeddingSettings, prompt: str | None, max_positions: int
-) -> list[list[int]]:
-    """The token ids of each text after the prompt, with special tokens, truncated to the maximum length."""
-    max_length = min(max_positions, settings.max_length or max_positions)
-    before = settings.prompt(prompt)
-    if not settings.is_default:
-        texts = [text.strip() for text in texts]  # as in `sentence-transformers`
-    texts = [before + text for text in texts]
-    if settings.lower_case:
-        texts = [text.lower() for text in texts]
-    encodings = tokenizer.encode_batch(texts)
-    for each in encodings:
-        each.truncate(max(max_length - tokenizer.num_special(False), 0))
-    return [tokenizer.with_special_tokens(each).ids for each in encodings]
 
 
 def l2_normalized(vectors_BD: np.ndarray) -> np.ndarray:

@@ -10,9 +10,8 @@ from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.loaded import linear_layers, to_column_major
 from hornbook.inference.predictor import load_predictor
-from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
-from hornbook.interop.hub import model_folder
+from hornbook.interop.hub import DEFAULT, model_folder
 from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import WeightFormat, check_weights, quantize
 

@@ -19,7 +19,7 @@ from hornbook.inference.encoder import EncoderModel, MaskPrediction
 from hornbook.inference.features import choose_layers, frozen_sequences
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
-from hornbook.interop.builtin import DEFAULT
+from hornbook.interop.hub import DEFAULT
 from hornbook.tasks.kinds.tagging import word_offsets
 
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}

@@ -126,14 +126,11 @@ class Predictor:
         has_pairs = self.spec.has_pairs
         self.num_unlike = sum(has_pairs is not None and each.has_pair not in (None, has_pairs) for each in examples)
         for task, indices in self._groups(examples):
-
-            def report(fraction: float, before: int = num_done, num: int = len(indices)) -> None:
-                if on_progress:
-                    on_progress(before + int(fraction * num))
-
+            num, before = len(indices), num_done
+            report = on_progress and (lambda part, before=before, num=num: on_progress(before + int(part * num)))
             for i, prediction in zip(indices, self._predict(task, [examples[i] for i in indices], report), strict=True):
                 predictions[i] = prediction
-            num_done += len(indices)
+            num_done += num
         return predictions
 
     def _examples(self, items: Any) -> list[Example]:
@@ -148,7 +145,8 @@ class Predictor:
             for start in range(0, len(indices), EXAMPLES_AT_ONCE):
                 yield task, indices[start : start + EXAMPLES_AT_ONCE]
 
-    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None]) -> list:
+    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None] | None) -> list:
+        """One prediction per example; `report` gets the fraction done."""
         unlinked: EncodedExamples | None = None  # the examples for members without a graph
         outputs = []
         for i, member in enumerate(self.members):
@@ -157,10 +155,9 @@ class Predictor:
                 encoded = task.encode(linked, self.tokenizer, self.max_length)
             else:
                 encoded = unlinked = unlinked or task.encode(examples, self.tokenizer, self.max_length)
-
-            def on_groups(num_done: int, i: int = i, num_groups: int = encoded.num_groups) -> None:
-                report((i + num_done / num_groups) / len(self.members))
-
+            total = encoded.num_groups * len(self.members)
+            before = i * encoded.num_groups
+            on_groups = report and (lambda done, before=before, total=total: report((before + done) / total))
             grounded = encoded if member.grounder is None else member.grounder.attach(encoded, examples)
             outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_groups).outputs)
         self.num_truncated += encoded.num_truncated
@@ -232,12 +229,7 @@ class Predictor:
         ]
 
     def evaluate(
-        self,
-        data: Any,
-        *,
-        split: str | None = None,
-        on_progress: Callable[[int], None] | None = None,
-        **reading: Any,
+        self, data: Any, *, split: str | None = None, on_progress: Callable[[int], None] | None = None, **reading: Any
     ) -> dict[str, Any]:
         """Computes the task's standard metrics with 95% intervals on every labelled split but train (on train if it is
         the only one), or on the given `split`. Under `tables`: precision, recall and F1 of each class, and the

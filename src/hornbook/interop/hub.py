@@ -1,10 +1,24 @@
-"""Resolves a path, the name of a built-in model or a Hugging Face name to a model folder; models of the hub are
-downloaded once and cached."""
+"""Where the name of a model leads: to a folder, to one of the built-in models (small encoders with int8 weights inside
+the package, which are used when no model is named), or to the Hugging Face Hub, from where it is downloaded once.
 
+`docs/builtin-models.md` has the commands that made the built-in models. The last of these is
+
+    python -m hornbook.interop.hub RUN FOLDER       # RUN as a folder with int8 weights
+"""
+
+import itertools
+import json
+import shutil
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from hornbook.interop.builtin import builtin_folder
-
+BUILTIN_MODELS = Path(__file__).parents[1] / "builtin"
+LANGUAGES = {"en": "English", "ko": "Korean"}
+DEFAULT = "en"
+NUM_TEXTS = 200  # that are looked at to recognise the language
+HANGUL = range(0xAC00, 0xD7A4)
+LAST_LATIN = 0x24F  # extended Latin B; beyond it are Greek, Cyrillic and the other scripts
 PATTERNS = [
     "config.json",
     "*.safetensors",
@@ -54,3 +68,53 @@ def _downloaded(name: str) -> Path:
         f"there is no folder '{name}', and no model of that name could be downloaded: {reason}; "
         "give the path of a folder"
     )
+
+
+def builtin_names() -> list[str]:
+    return [name for name in LANGUAGES if (BUILTIN_MODELS / name / "config.json").is_file()]
+
+
+def builtin_folder(name: str) -> Path | None:
+    """The folder of a built-in model, or None if there is none of this name."""
+    return BUILTIN_MODELS / name if name in builtin_names() else None
+
+
+def builtin_for(texts: Iterable[str]) -> str:
+    """The name of the built-in model for the language of the texts. A `ValueError` if most of their letters are of a
+    script that no built-in model knows.
+
+    >>> builtin_for(["Das ist gut.", "A charming journey."])
+    'en'
+    """
+    letters = [each for text in itertools.islice(texts, NUM_TEXTS) for each in text if each.isalpha()]
+    num_hangul = sum(ord(each) in HANGUL for each in letters)
+    num_latin = sum(ord(each) <= LAST_LATIN for each in letters)
+    if num_hangul > num_latin / 3:  # Korean texts often have Latin names in them
+        return "ko"
+    if num_latin * 2 < len(letters):
+        known = " and ".join(LANGUAGES[name] for name in builtin_names())
+        raise ValueError(
+            f"the text is mostly in another script, and the built-in models are for {known}: name a model of the "
+            "language, such as a run folder or a name on the Hugging Face Hub"
+        )
+    return DEFAULT
+
+
+def write_int8_folder(run: Path, out: Path) -> int:
+    """Writes the model and the tokenizer of a run to `out` with int8 weights; returns the size of the folder in
+    bytes."""
+    from hornbook.files import read_json, write_text
+    from hornbook.interop.folder import load_folder, save_model
+
+    model, tokenizer = load_folder(run)
+    tokenizer.save(out, model.config.max_positions, model.config.num_segments)
+    compact = json.dumps(read_json(out / "tokenizer.json"), ensure_ascii=False, separators=(",", ":"))
+    write_text(out / "tokenizer.json", compact)
+    save_model(out, model, weights="int8")
+    if (Path(run) / "README.md").is_file():
+        shutil.copy(Path(run) / "README.md", out)
+    return sum(file.stat().st_size for file in Path(out).iterdir())
+
+
+if __name__ == "__main__":
+    print(f"{write_int8_folder(Path(sys.argv[1]), Path(sys.argv[2])) / 1e6:.2f} MB")

@@ -123,11 +123,7 @@ class OnnxModel(nn.Module):
         mask_NS = np.arange(lengths_N.max(initial=1)) < lengths_N[:, None]
         ids_NS, segments_NS = np.zeros((2, *mask_NS.shape), np.int64)
         ids_NS[mask_NS], segments_NS[mask_NS] = batch.ids_T.numpy(), batch.segments_T.numpy()
-        rows = {
-            "input_ids": ids_NS,
-            "attention_mask": mask_NS.astype(np.int64),
-            "token_type_ids": segments_NS,
-        }
+        rows = {"input_ids": ids_NS, "attention_mask": mask_NS.astype(np.int64), "token_type_ids": segments_NS}
         shape = (-1, batch.group_size, ids_NS.shape[1]) if rows_together(self.head_config) else ids_NS.shape
         inputs = {name: rows[name].reshape(shape) for name in input_names(self.config)}
         return self.session.run(list(output_names(self.head_config)), inputs), mask_NS

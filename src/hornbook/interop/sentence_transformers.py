@@ -10,13 +10,12 @@ config_sentence_transformers.json   prompts, and the similarity function
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from hornbook.files import read_json, read_json_list, refusing_damage, write_json
 
 EmbeddingPooling = Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens"]
-POOLINGS: tuple[EmbeddingPooling, ...] = get_args(EmbeddingPooling)
-DESCRIPTIONS = {
+POOLINGS: dict[EmbeddingPooling, str] = {
     "mean": "mean over the tokens",
     "cls": "first token",
     "max": "maximum over the tokens",
@@ -51,11 +50,16 @@ class EmbeddingSettings:
     similarity: Literal["cosine", "dot"] = "cosine"
     is_default: bool = False
 
+    def __post_init__(self) -> None:
+        if self.pooling not in POOLINGS:
+            *others, last = POOLINGS
+            raise ValueError(f"pooling must be {', '.join(others)} or {last}, not '{self.pooling}'")
+
     @property
     def description(self) -> str:
         """The settings as a log line."""
         source = "default, as the model folder has no modules.json" if self.is_default else "from the model folder"
-        parts = [f"{DESCRIPTIONS[self.pooling]} ({source})"]
+        parts = [f"{POOLINGS[self.pooling]} ({source})"]
         parts += ["normalised"] if self.normalize else []
         parts += [f"at most {self.max_length} tokens"] if self.max_length else []
         parts += [f"prompts: {', '.join(self.prompts)}"] if any(self.prompts.values()) else []

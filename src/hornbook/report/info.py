@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json, read_json_if_exists, refusing_damage
-from hornbook.interop.builtin import builtin_folder
+from hornbook.interop.hub import builtin_folder
 from hornbook.report import formatting
 from hornbook.report.experiment import describe_experiment
 from hornbook.report.finetuned import ReportedTaskRun, describe_baseline, describe_finetuned, format_labels, load_run

@@ -1,56 +1,32 @@
-"""The HTTP routes of Hornbook's own API, and what all routes share: limits, time-outs, and the form of errors."""
+"""The HTTP routes of Hornbook's own API, and what all routes share: the models, limits and time-outs."""
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+import secrets
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
-from hornbook import __version__
+from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
-from hornbook.serve.engine import Engine, QueuedRequest, QueueFull, Run
-from hornbook.serve.generation import GenerationEngine
-from hornbook.serve.metrics import Metrics
-from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware, error_response
+from hornbook.serve.engine import Engine, GenerationEngine, QueuedRequest, Run
+from hornbook.serve.middleware import Metrics
 from hornbook.serve.models import ServedModel
-from hornbook.serve.run_list import list_runs
-from hornbook.serve.schemas import EVERY_ROUTE, MAX_ITEMS, MODEL_ROUTES, errors
+from hornbook.serve.schemas import MAX_ITEMS, MODEL_ROUTES
+from hornbook.show.answers import show_answer
+from hornbook.show.attention import show_all_attention
+from hornbook.show.masking import show_masking, show_replaced
+from hornbook.show.picture import Picture
+from hornbook.show.tokens import show_forms, show_tokens
 
 T = TypeVar("T")
-PAGE = Path(__file__).parent / "page"
-PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",
-}
 INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up
 DEEPEST = 5  # lists and objects in each other
 GONE = 499  # the client closed the connection
-TYPE_NAMES = ("str", "int", "float", "bool", "dict", "list")
-PROBLEMS = {  # by pydantic's type of error
-    "missing": "is missing",
-    "extra_forbidden": "is not a field of this request",
-    "string_type": "must be a text",
-    "string_too_short": "must not be empty",
-    "list_type": "must be a list",
-    "too_short": "must have at least {min_length} items",
-    "too_long": "must have at most {max_length} items",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be below {lt}",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,135 +142,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def validation_sentence(errors: Sequence[Any]) -> str:
-    """The problems of a request as one sentence."""
-    problems: dict[str, dict[tuple, dict[str, None]]] = {}  # by field and path within it, without duplicates
-    for error in errors:
-        if error["type"] == "json_invalid":
-            reason = error["ctx"]["error"].removesuffix(" starting at")
-            return f"the body is not valid JSON at character {error['loc'][-1] + 1}: {reason}"
-        if error["loc"] == ("body",):
-            return "the body is not a JSON object: send one, with the header Content-Type: application/json"
-        # A union of types adds their names to the path.
-        field, *within = error["loc"][1:]
-        path = tuple(part for part in within if isinstance(part, int) or _is_name(part))
-        problems.setdefault(str(field), {}).setdefault(path, {})[_problem(error)] = None
-    sentences = []
-    for field, by_path in list(problems.items())[:3]:
-        path = max(by_path, key=len)  # what is wrong with an item says more than that a list is not a text
-        sentences.append(f"{'.'.join(map(str, (field, *path)))} {' or '.join(by_path[path])}")
-    return "the request is invalid: " + "; ".join(sentences)
-
-
-def _is_name(part: str) -> bool:
-    """Whether part of a path is the name of a field, not of a type such as list[constrained-str]."""
-    return part.isidentifier() and part not in TYPE_NAMES
-
-
-def _problem(error: Any) -> str:
-    """What is wrong with a value, without the words of the validating library."""
-    if (template := PROBLEMS.get(error["type"])) is not None:
-        return template.format(**error.get("ctx", {}))
-    return f"is wrong: {error['msg'][0].lower()}{error['msg'][1:]}"
-
-
-def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAPI:
-    """The application that serves these models."""
-    server = Server(models, settings)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        server.is_ready = True
-        yield
-        server.is_ready = False
-        for model in models.values():
-            for engine in model.engines:
-                await asyncio.to_thread(engine.close)
-
-    app = FastAPI(
-        title="Hornbook",
-        version=__version__,
-        summary="Language models of the BERT and GPT families.",
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-    )
-    app.state.server = server
-    _add_errors(app)
-    _add_status(app, server)
-    _add_operations(app, server)
-    from hornbook.serve.openai import add_openai_routes
-    from hornbook.serve.pictures import add_picture_routes
-
-    add_picture_routes(app, server)
-    add_openai_routes(app, server)
-    app.add_middleware(RequestMiddleware, server=server)
-    return app
-
-
-def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return error_response(422, validation_sentence(error.errors()))
-
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 404 and error.detail == "Not Found":
-            return error_response(404, f"{request.url.path} does not exist: /openapi.json lists what does")
-        if error.status_code != 405:
-            return error_response(error.status_code, str(error.detail), dict(error.headers or {}))
-        methods = ", ".join(sorted(map(str.upper, app.openapi()["paths"].get(request.url.path, ["get"]))))
-        return error_response(405, f"{request.method} is not allowed here: use {methods}", {"Allow": methods})
-
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> Response:
-        return error_response(500, "the server failed on this request: its log has the reason")
-
-    @app.exception_handler(QueueFull)
-    async def busy(request: Request, error: QueueFull) -> Response:
-        return error_response(429, str(error), {"Retry-After": str(error.seconds)})
-
-
-def _add_status(app: FastAPI, server: Server) -> None:
-    routes = APIRouter(tags=["status"], responses=EVERY_ROUTE)
-
-    @routes.get("/health", response_model=schemas.Health)
-    async def health() -> dict[str, str]:
-        """Whether the process is alive."""
-        return {"status": "alive"}
-
-    @routes.get("/ready", response_model=schemas.Ready, responses={503: {"model": schemas.Ready}})
-    async def ready() -> Response:
-        """Whether requests are answered."""
-        return JSONResponse({"ready": server.is_ready}, 200 if server.is_ready else 503)
-
-    @routes.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        """Metrics in Prometheus' format."""
-        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    @routes.get("/models", response_model=schemas.Models, response_model_exclude_unset=True)
-    async def models() -> dict[str, Any]:
-        """The models and what each can do."""
-        listed = [model.described() for model in server.models.values()]
-        return {"models": listed, "has_runs": server.settings.runs is not None}
-
-    @routes.get("/runs", response_model=schemas.Runs, responses=errors(404))
-    async def runs() -> dict[str, Any]:
-        """The runs in the folder of --runs, with their loss curves."""
-        if server.settings.runs is None:
-            raise HTTPException(404, "the server shows no runs: start it with 'hornbook serve MODEL --runs FOLDER'")
-        return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
-
-    app.include_router(routes)
-    for path, name in PAGE_FILES.items():
-
-        @app.get(path, include_in_schema=False)
-        async def page(name: str = name) -> Response:
-            return FileResponse(PAGE / name, headers=PAGE_HEADERS)
-
-
-def _add_operations(app: FastAPI, server: Server) -> None:
+def add_operations(app: FastAPI, server: Server) -> None:
     routes = APIRouter(tags=["models"], responses=MODEL_ROUTES)
 
     @routes.post("/fill-mask", response_model=schemas.Masks | schemas.MasksOfTexts)
@@ -351,5 +199,70 @@ def _add_operations(app: FastAPI, server: Server) -> None:
         model = server.find(body.model, "predict", "tagging")
         tagged = await server.answer(request, model, "predict", body.texts, model.predict)
         return {"model": model.name} | (tagged[0] if isinstance(body.text, str) else {"texts": tagged})
+
+    app.include_router(routes)
+
+
+def add_picture_routes(app: FastAPI, server: Server) -> None:
+    """The pictures of `hornbook show`."""
+    routes = APIRouter(tags=["show"], responses=MODEL_ROUTES)
+
+    async def drawn(
+        request: Request, model: ServedModel, key: Hashable, item: tuple, draw: Callable[..., Picture]
+    ) -> dict[str, Any]:
+        """The picture that `draw` makes of the texts in `item`; items with the same key are drawn together."""
+        answers = server.answer(request, model, key, [item], lambda items: [draw(*each).to_dict() for each in items])
+        return (await answers)[0]
+
+    @routes.post("/show/tokens", response_model=schemas.Picture)
+    async def tokens(body: schemas.Shown, request: Request) -> dict[str, Any]:
+        """The tokens of a text or pair."""
+        model = server.find(body.model, "tokens")
+        draw = partial(show_tokens, model.tokenizer, language=body.language)
+        return await drawn(request, model, ("tokens", body.language), (body.text, body.pair or None), draw)
+
+    @routes.post("/show/masking", response_model=schemas.Picture)
+    async def masking(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
+        """A text masked several times."""
+        model = server.find(body.model, "masking")
+        settings = MaskingSettings(probability=body.probability, unit=body.unit)
+        options = {"settings": settings, "num": body.num, "seed": body.seed, "language": body.language}
+        draw = partial(show_masking, model.tokenizer, **options)
+        return await drawn(request, model, ("masking", *options.values()), (body.text, body.pair or None), draw)
+
+    @routes.post("/show/replaced", response_model=schemas.Picture)
+    async def replaced(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
+        """A text masked, filled in by the generator and judged by the discriminator."""
+        model = server.find(body.model, "replaced")
+        options = {"num": body.num, "probability": body.probability, "seed": body.seed, "language": body.language}
+        draw = partial(show_replaced, model.loaded, **options)
+        return await drawn(request, model, secrets.token_hex(8), (body.text,), draw)
+
+    @routes.post("/show/attention", response_model=schemas.Picture)
+    async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
+        """The attention of every layer and head."""
+        model = server.find(body.model, "attention")
+        draw = partial(show_all_attention, [(model.name, model.loaded)], language=body.language)
+        return await drawn(request, model, ("attention", body.language), (body.text, body.pair or None), draw)
+
+    @routes.post("/show/forms", response_model=schemas.Picture)
+    async def forms(body: schemas.ShownForms, request: Request) -> dict[str, Any]:
+        """Two texts as the model reads them in each kind of task; a GPT gets GPT-1's forms."""
+        model = server.find(body.model, "forms")
+        draw = partial(show_forms, model.tokenizer, is_gpt=model.is_gpt, language=body.language)
+        return await drawn(request, model, ("forms", body.language), (body.text, body.pair), draw)
+
+    @routes.post("/show/parameters", response_model=schemas.Picture)
+    async def parameters(body: schemas.PictureRequest) -> dict[str, Any]:
+        """The parameters of the model by part."""
+        model = server.find(body.model, "parameters")
+        return await asyncio.to_thread(model.show_parameters, body.language)
+
+    @routes.post("/show/answer", response_model=schemas.Picture)
+    async def answer(body: schemas.ShownAnswer, request: Request) -> dict[str, Any]:
+        """The start and end probabilities of every token of a passage."""
+        model = server.find(body.model, "predict", "spans")
+        draw = partial(show_answer, model.predictor, language=body.language)
+        return await drawn(request, model, ("show answer", body.language), (body.question, body.passage), draw)
 
     app.include_router(routes)

@@ -16,14 +16,12 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.explaining import explain
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
-from hornbook.interop.builtin import HANGUL
-from hornbook.interop.hub import model_folder
+from hornbook.interop.hub import HANGUL, model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.gpt import Gpt
 from hornbook.models.quantized import WeightFormat
 from hornbook.report.explained import with_pictures
-from hornbook.serve.engine import Engine
-from hornbook.serve.generation import GenerationEngine
+from hornbook.serve.engine import Engine, GenerationEngine
 from hornbook.show.parameters import network_parameters, on_meta_device
 from hornbook.show.translations import Language
 from hornbook.text.tokenizer import Tokenizer

@@ -6,21 +6,23 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from hornbook.inference.generation import Generated, GenerationConfig, OnToken
-from hornbook.serve import schemas
 from hornbook.serve.api import Server
 from hornbook.serve.engine import QueuedRequest
 from hornbook.serve.middleware import error_body
 from hornbook.serve.models import ServedModel
-from hornbook.serve.schemas import EVERY_ROUTE, MAX_CHOICES, MODEL_ROUTES, Completions, Embeddings
+from hornbook.serve.schemas import EVERY_ROUTE, LARGEST_SEED, MODEL_ROUTES, Text
 
+MAX_CHOICES = 128  # texts per request
+MAX_NEW_TOKENS = 4096
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The texts; with `stream`, server-sent events, each with the next part of a text.",
@@ -30,16 +32,133 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 REASONS = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 
 
+class Embeddings(BaseModel):
+    """As in OpenAI's API; other fields are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: str
+    input: str | list[str] | list[int] | list[list[int]]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int | None, Field(ge=1)] = None
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The texts; None if there are token ids in their place, which differ between vocabularies."""
+        texts = [self.input] if isinstance(self.input, str) else list(self.input)
+        return texts if all(isinstance(text, str) for text in texts) else None
+
+
+class Completions(BaseModel):
+    """As in OpenAI's API, with top_k and repetition_penalty; fields that would be ignored are refused where they change
+    the text."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)] = ""
+    max_tokens: Annotated[int | None, Field(ge=1, le=MAX_NEW_TOKENS)] = 16
+    temperature: Annotated[float | None, Field(ge=0, le=100)] = 1.0
+    top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int | None, Field(ge=1)] = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
+    n: Annotated[int | None, Field(ge=1, le=MAX_CHOICES)] = 1
+    stop: Text | list[Text] | None = None
+    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
+    stream: bool | None = False
+    stream_options: dict[str, Any] | None = None
+    echo: bool | None = False
+    # Not supported: refused unless they have no effect.
+    logprobs: int | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+    presence_penalty: float | None = 0.0
+    frequency_penalty: float | None = 0.0
+    logit_bias: dict[str, float] | None = None
+
+    def unsupported(self) -> str | None:
+        """The name of a field that has an effect which is not supported."""
+        names = ("logprobs", "suffix", "logit_bias", "presence_penalty", "frequency_penalty")
+        if name := next((name for name in names if getattr(self, name)), None):
+            return name
+        return "best_of" if self.best_of not in (None, 0, self.n) else None
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of `generate`."""
+        is_greedy = self.temperature == 0
+        seed = self.seed if self.seed is not None else secrets.randbelow(LARGEST_SEED)
+        return {
+            "max_new_tokens": self.max_tokens or 16,
+            "temperature": 1.0 if self.temperature is None else self.temperature,
+            "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
+            "top_k": None if is_greedy else self.top_k,
+            "repetition_penalty": self.repetition_penalty,
+            "num": self.n or 1,
+            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            "seed": 0 if is_greedy else seed,  # so that greedy requests share batches
+        }
+
+
+class ListedModel(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ListedModels(BaseModel):
+    object: Literal["list"]
+    data: list[ListedModel]
+
+
+class PromptUsage(BaseModel):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Usage(PromptUsage):
+    completion_tokens: int
+
+
+class Vector(BaseModel):
+    object: Literal["embedding"]
+    index: int
+    embedding: Annotated[list[float] | str, Field(description="With base64: the bytes of float32 numbers.")]
+
+
+class Vectors(BaseModel):
+    object: Literal["list"]
+    model: str
+    data: list[Vector]
+    usage: PromptUsage
+
+
+class Choice(BaseModel):
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class Completion(BaseModel):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage
+
+
 def add_openai_routes(app: FastAPI, server: Server) -> None:
     routes = APIRouter(prefix="/v1", tags=["openai"], responses=MODEL_ROUTES)
 
-    @app.get("/v1/models", tags=["openai"], response_model=schemas.ListedModels, responses=EVERY_ROUTE)
+    @app.get("/v1/models", tags=["openai"], response_model=ListedModels, responses=EVERY_ROUTE)
     async def models() -> dict[str, Any]:
         """The names of the models."""
         listed = [{"id": name, "object": "model", "created": 0, "owned_by": "hornbook"} for name in server.models]
         return {"object": "list", "data": listed}
 
-    @routes.post("/embeddings", response_model=schemas.Vectors)
+    @routes.post("/embeddings", response_model=Vectors)
     async def embeddings(body: Embeddings, request: Request) -> Response:
         """One vector per text."""
         model = server.find(body.model, "embed")
@@ -62,7 +181,7 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         }
         return Response(json.dumps(content), media_type="application/json")
 
-    @routes.post("/completions", response_model=schemas.Completion, responses=STREAMED)
+    @routes.post("/completions", response_model=Completion, responses=STREAMED)
     async def completions(body: Completions, request: Request) -> Response | dict[str, Any]:
         """Continuations of a prompt; with `stream`, as they are generated."""
         model = server.find(body.model, "generate")

@@ -1,21 +1,18 @@
-"""The bodies of requests and answers, from which the OpenAPI description is made.
+"""The bodies of requests and answers, from which the OpenAPI description is made; OpenAI's are in `openai.py`.
 
 Bodies are checked strictly: a number in quotes is not a number, and a field that is not known is an error, except in
 OpenAI's bodies, whose clients send more than is supported.
 """
 
-import secrets
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from hornbook.inference.encoder import DetectedWord, MaskPrediction
-from hornbook.show.picture import Strip
+from hornbook.show.picture import PictureTable, Strip
 from hornbook.show.translations import Language
 
 MAX_ITEMS = 2048  # per request
-MAX_CHOICES = 128  # texts per request
-MAX_NEW_TOKENS = 4096
 LARGEST_SEED = 2**31
 
 Text = Annotated[str, Field(min_length=1)]
@@ -93,73 +90,6 @@ class ShownMasking(Shown):
 
 class ShownForms(Shown):
     pair: Text
-
-
-class Embeddings(BaseModel):
-    """As in OpenAI's API; other fields are ignored."""
-
-    model_config = ConfigDict(strict=True)
-
-    model: str
-    input: str | list[str] | list[int] | list[list[int]]
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int | None, Field(ge=1)] = None
-
-    @property
-    def texts(self) -> list[str] | None:
-        """The texts; None if there are token ids in their place, which differ between vocabularies."""
-        texts = [self.input] if isinstance(self.input, str) else list(self.input)
-        return texts if all(isinstance(text, str) for text in texts) else None
-
-
-class Completions(BaseModel):
-    """As in OpenAI's API, with top_k and repetition_penalty; fields that would be ignored are refused where they change
-    the text."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    model: str
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)] = ""
-    max_tokens: Annotated[int | None, Field(ge=1, le=MAX_NEW_TOKENS)] = 16
-    temperature: Annotated[float | None, Field(ge=0, le=100)] = 1.0
-    top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int | None, Field(ge=1)] = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
-    n: Annotated[int | None, Field(ge=1, le=MAX_CHOICES)] = 1
-    stop: Text | list[Text] | None = None
-    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
-    stream: bool | None = False
-    stream_options: dict[str, Any] | None = None
-    echo: bool | None = False
-    # Not supported: refused unless they have no effect.
-    logprobs: int | None = None
-    suffix: str | None = None
-    best_of: int | None = None
-    presence_penalty: float | None = 0.0
-    frequency_penalty: float | None = 0.0
-    logit_bias: dict[str, float] | None = None
-
-    def unsupported(self) -> str | None:
-        """The name of a field that has an effect which is not supported."""
-        names = ("logprobs", "suffix", "logit_bias", "presence_penalty", "frequency_penalty")
-        if name := next((name for name in names if getattr(self, name)), None):
-            return name
-        return "best_of" if self.best_of not in (None, 0, self.n) else None
-
-    def settings(self) -> dict[str, Any]:
-        """The arguments of `generate`."""
-        is_greedy = self.temperature == 0
-        seed = self.seed if self.seed is not None else secrets.randbelow(LARGEST_SEED)
-        return {
-            "max_new_tokens": self.max_tokens or 16,
-            "temperature": 1.0 if self.temperature is None else self.temperature,
-            "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
-            "top_k": None if is_greedy else self.top_k,
-            "repetition_penalty": self.repetition_penalty,
-            "num": self.n or 1,
-            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
-            "seed": 0 if is_greedy else seed,  # so that greedy requests share batches
-        }
 
 
 # ---- answers
@@ -274,19 +204,13 @@ class TaggedTexts(Result):
     texts: list[TaggedWords]
 
 
-class Table(BaseModel):
-    title: str
-    headings: list[str]
-    rows: list[list[str | int | float | None]]
-
-
 class Picture(BaseModel):
     """As `hornbook show` prints it."""
 
     title: str
     notes: list[str]
     strips: list[Strip]
-    tables: list[Table]
+    tables: list[PictureTable]
     attention: dict[str, Any] | None
     language: Language
     legend: dict[str, str]
@@ -347,56 +271,6 @@ class Run(BaseModel):
 
 class Runs(BaseModel):
     runs: list[Run]
-
-
-class ListedModel(BaseModel):
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-
-
-class ListedModels(BaseModel):
-    object: Literal["list"]
-    data: list[ListedModel]
-
-
-class PromptUsage(BaseModel):
-    prompt_tokens: int
-    total_tokens: int
-
-
-class Usage(PromptUsage):
-    completion_tokens: int
-
-
-class Vector(BaseModel):
-    object: Literal["embedding"]
-    index: int
-    embedding: Annotated[list[float] | str, Field(description="With base64: the bytes of float32 numbers.")]
-
-
-class Vectors(BaseModel):
-    object: Literal["list"]
-    model: str
-    data: list[Vector]
-    usage: PromptUsage
-
-
-class Choice(BaseModel):
-    index: int
-    text: str
-    logprobs: None
-    finish_reason: Literal["stop", "length"] | None
-
-
-class Completion(BaseModel):
-    id: str
-    object: Literal["text_completion"]
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: Usage
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

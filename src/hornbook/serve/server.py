@@ -1,25 +1,188 @@
-"""The process of `hornbook serve`: starts, answers requests, and on Ctrl-C or SIGTERM finishes those that run."""
+"""The application and the process of `hornbook serve`: starts, answers requests, and on Ctrl-C or SIGTERM finishes
+those that run."""
 
+import asyncio
 import contextlib
 import dataclasses
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
 
+from hornbook import __version__
 from hornbook.lifecycle.stopping import stop_signals
 from hornbook.models.quantized import WeightFormat
-from hornbook.serve.api import ServeSettings, build_app
-from hornbook.serve.models import open_models
+from hornbook.serve import schemas
+from hornbook.serve.api import Server, ServeSettings, add_operations, add_picture_routes
+from hornbook.serve.engine import QueueFull
+from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware, error_response
+from hornbook.serve.models import ServedModel, open_models
+from hornbook.serve.openai import add_openai_routes
+from hornbook.serve.run_list import list_runs
+from hornbook.serve.schemas import EVERY_ROUTE, errors
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 BACKLOG = 2048
 # Seconds after which idle connections are closed: later than clients close them (httpx and openai after 5), which would
 # otherwise send a request on a connection that is just being closed.
 KEEP_ALIVE = 75
+PAGE = Path(__file__).parent / "page"
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+TYPE_NAMES = ("str", "int", "float", "bool", "dict", "list")
+PROBLEMS = {  # by pydantic's type of error
+    "missing": "is missing",
+    "extra_forbidden": "is not a field of this request",
+    "string_type": "must be a text",
+    "string_too_short": "must not be empty",
+    "list_type": "must be a list",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+}
+
+
+def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAPI:
+    """The application that serves these models."""
+    server = Server(models, settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        server.is_ready = True
+        yield
+        server.is_ready = False
+        for model in models.values():
+            for engine in model.engines:
+                await asyncio.to_thread(engine.close)
+
+    app = FastAPI(
+        title="Hornbook",
+        version=__version__,
+        summary="Language models of the BERT and GPT families.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.server = server
+    _add_errors(app)
+    _add_status(app, server)
+    add_operations(app, server)
+    add_picture_routes(app, server)
+    add_openai_routes(app, server)
+    app.add_middleware(RequestMiddleware, server=server)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return error_response(422, validation_sentence(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and error.detail == "Not Found":
+            return error_response(404, f"{request.url.path} does not exist: /openapi.json lists what does")
+        if error.status_code != 405:
+            return error_response(error.status_code, str(error.detail), dict(error.headers or {}))
+        methods = ", ".join(sorted(map(str.upper, app.openapi()["paths"].get(request.url.path, ["get"]))))
+        return error_response(405, f"{request.method} is not allowed here: use {methods}", {"Allow": methods})
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return error_response(500, "the server failed on this request: its log has the reason")
+
+    @app.exception_handler(QueueFull)
+    async def busy(request: Request, error: QueueFull) -> Response:
+        return error_response(429, str(error), {"Retry-After": str(error.seconds)})
+
+
+def _add_status(app: FastAPI, server: Server) -> None:
+    routes = APIRouter(tags=["status"], responses=EVERY_ROUTE)
+
+    @routes.get("/health", response_model=schemas.Health)
+    async def health() -> dict[str, str]:
+        """Whether the process is alive."""
+        return {"status": "alive"}
+
+    @routes.get("/ready", response_model=schemas.Ready, responses={503: {"model": schemas.Ready}})
+    async def ready() -> Response:
+        """Whether requests are answered."""
+        return JSONResponse({"ready": server.is_ready}, 200 if server.is_ready else 503)
+
+    @routes.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Metrics in Prometheus' format."""
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @routes.get("/models", response_model=schemas.Models, response_model_exclude_unset=True)
+    async def models() -> dict[str, Any]:
+        """The models and what each can do."""
+        listed = [model.described() for model in server.models.values()]
+        return {"models": listed, "has_runs": server.settings.runs is not None}
+
+    @routes.get("/runs", response_model=schemas.Runs, responses=errors(404))
+    async def runs() -> dict[str, Any]:
+        """The runs in the folder of --runs, with their loss curves."""
+        if server.settings.runs is None:
+            raise HTTPException(404, "the server shows no runs: start it with 'hornbook serve MODEL --runs FOLDER'")
+        return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
+
+    app.include_router(routes)
+    for path, name in PAGE_FILES.items():
+
+        @app.get(path, include_in_schema=False)
+        async def page(name: str = name) -> Response:
+            return FileResponse(PAGE / name, headers=PAGE_HEADERS)
+
+
+def validation_sentence(errors: Sequence[Any]) -> str:
+    """The problems of a request as one sentence."""
+    problems: dict[str, dict[tuple, dict[str, None]]] = {}  # by field and path within it, without duplicates
+    for error in errors:
+        if error["type"] == "json_invalid":
+            reason = error["ctx"]["error"].removesuffix(" starting at")
+            return f"the body is not valid JSON at character {error['loc'][-1] + 1}: {reason}"
+        if error["loc"] == ("body",):
+            return "the body is not a JSON object: send one, with the header Content-Type: application/json"
+        # A union of types adds their names to the path.
+        field, *within = error["loc"][1:]
+        path = tuple(part for part in within if isinstance(part, int) or _is_name(part))
+        problems.setdefault(str(field), {}).setdefault(path, {})[_problem(error)] = None
+    sentences = []
+    for field, by_path in list(problems.items())[:3]:
+        path = max(by_path, key=len)  # what is wrong with an item says more than that a list is not a text
+        sentences.append(f"{'.'.join(map(str, (field, *path)))} {' or '.join(by_path[path])}")
+    return "the request is invalid: " + "; ".join(sentences)
+
+
+def _is_name(part: str) -> bool:
+    """Whether part of a path is the name of a field, not of a type such as list[constrained-str]."""
+    return part.isidentifier() and part not in TYPE_NAMES
+
+
+def _problem(error: Any) -> str:
+    """What is wrong with a value, without the words of the validating library."""
+    if (template := PROBLEMS.get(error["type"])) is not None:
+        return template.format(**error.get("ctx", {}))
+    return f"is wrong: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
 class _Uvicorn(uvicorn.Server):

@@ -14,9 +14,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hornbook.interop.builtin import builtin_names
 from hornbook.interop.folder import load_model
-from hornbook.interop.hub import model_folder
+from hornbook.interop.hub import builtin_names, model_folder
 from hornbook.models.electra import ElectraPair
 from hornbook.models.transformer import PADDED, Transformer
 from hornbook.nn.block import SHARED_PARTS

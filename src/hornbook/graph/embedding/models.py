@@ -24,20 +24,14 @@ class EmbeddingModel(nn.Module):
 
     def __init__(self, num_entities: int, num_relations: int, width: int):
         super().__init__()
-        self.width = width
-        self.entities = nn.Parameter(torch.empty(num_entities, width))
-        self.relations = nn.Parameter(torch.empty(2 * num_relations, self.relation_width))
         bound = 1 / math.sqrt(width)
-        nn.init.uniform_(self.entities, -bound, bound)
-        nn.init.uniform_(self.relations, *self.relation_range)
+        self.entities = nn.Parameter(torch.empty(num_entities, width).uniform_(-bound, bound))
+        self.relations = nn.Parameter(self.initial_relations(2 * num_relations, width))
 
-    @property
-    def relation_width(self) -> int:
-        return self.width
-
-    @property
-    def relation_range(self) -> tuple[float, float]:
-        return -1 / math.sqrt(self.width), 1 / math.sqrt(self.width)
+    def initial_relations(self, num: int, width: int) -> Tensor:
+        """The vectors of relations before the training, for entity vectors of this width."""
+        bound = 1 / math.sqrt(width)
+        return torch.empty(num, width).uniform_(-bound, bound)
 
     def vectors(self, entity_B: Tensor, sparse: bool = False) -> Tensor:
         """The vectors of entities: BD. `sparse` gradients touch only their rows, which saves most of a step in a large
@@ -112,13 +106,8 @@ class RotatE(DistanceModel):
     """-|h turned by r - t| with complex vectors: the first half of an entity's numbers is real, the second imaginary,
     and a relation is one angle per complex number. The distance is the sum of moduli."""
 
-    @property
-    def relation_width(self) -> int:
-        return self.width // 2
-
-    @property
-    def relation_range(self) -> tuple[float, float]:
-        return -math.pi, math.pi
+    def initial_relations(self, num: int, width: int) -> Tensor:
+        return torch.empty(num, width // 2).uniform_(-math.pi, math.pi)
 
     def query(self, head_BD: Tensor, relation_B: Tensor) -> Tensor:
         real, imaginary = head_BD.chunk(2, -1)

@@ -271,8 +271,7 @@ class _Training:
 
     def _restore(self, checkpoint: Path) -> None:
         sums, state = read_checkpoint(checkpoint)
-        names = {each.name for each in dataclasses.fields(EmbeddingState)}
-        self.state = EmbeddingState(**{name: value for name, value in state.items() if name in names})
+        self.state = EmbeddingState(**state)
         self._load(checkpoint)
         for name, value in self.model.named_parameters():
             self.optimizer.state[value]["sum"].copy_(sums[name])

@@ -121,8 +121,7 @@ def read_texts(
     if rows.left_out:
         left_out = ", ".join(f"'{each}'" for each in rows.left_out)
         messages.append(f"left out: the column {left_out}, as the index has its own of that name; rename it to keep it")
-    file = name if is_file else None
-    return Texts(rows.finish(), rows.fingerprint, file, rows.num_empty, key, tuple(messages), notes.problems)
+    return rows.finish(name if is_file else None, messages, notes.problems)
 
 
 def _read_list(texts: Sequence[str], spool: Path) -> Texts:
@@ -134,7 +133,7 @@ def _read_list(texts: Sequence[str], spool: Path) -> Texts:
     rows.add(texts, [{} for _ in texts])
     if not rows.num_written:
         raise ValueError("there are no texts in the list: give at least one that is not empty")
-    return Texts(rows.finish(), rows.fingerprint, num_empty=rows.num_empty)
+    return rows.finish()
 
 
 class _RowSpool:
@@ -148,14 +147,6 @@ class _RowSpool:
         self.writer = pa.ipc.new_stream(pa.OSFile(str(spool), "wb"), self.schema)
         self.digest, self.hashes = hashlib.sha256(), array("q")
         self.num_read = self.num_written = 0
-
-    @property
-    def num_empty(self) -> int:
-        return self.num_read - self.num_written
-
-    @property
-    def fingerprint(self) -> str:
-        return self.digest.hexdigest()
 
     def add(self, texts: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> None:
         values: dict[str, list] = {name: [] for name in self.schema.names}
@@ -176,14 +167,15 @@ class _RowSpool:
         self.num_written += len(values[ID])
         self.writer.write_batch(pa.RecordBatch.from_pydict(values, self.schema))
 
-    def finish(self) -> pa.Table:
+    def finish(self, file: str | None = None, messages: Sequence[str] = (), problems: Problems | None = None) -> Texts:
         self.writer.close()
-        with pa.memory_map(str(self.spool)) as file:
-            rows = pa.ipc.open_stream(file).read_all()
+        with pa.memory_map(str(self.spool)) as mapped:
+            rows = pa.ipc.open_stream(mapped).read_all()
         hashes = np.sort(np.frombuffer(self.hashes, np.int64)) if self.hashes else np.empty(0, np.int64)
         if (repeated := hashes[1:][hashes[1:] == hashes[:-1]]).size:
             self._refuse_repeated(rows, set(repeated.tolist()))
-        return rows
+        fingerprint, num_empty = self.digest.hexdigest(), self.num_read - self.num_written
+        return Texts(rows, fingerprint, file, num_empty, self.key, tuple(messages), problems or Problems())
 
     def _refuse_repeated(self, rows: pa.Table, suspects: set[int]) -> None:
         seen: set[str] = set()
@@ -387,11 +379,7 @@ def _embed_rows(
                 ids, block = columns.pop(ID), columns.pop(TEXT)
                 if first_id is not None:
                     ids = [str(first_id + first + i) for i in range(len(ids))]
-
-                def report(done: int, first: int = first) -> None:
-                    if on_progress:
-                        on_progress(first + done, total)
-
+                report = on_progress and (lambda done, first=first: on_progress(first + done, total))
                 started = time.monotonic()
                 writer.add(model.embed_to_compare(block, "document", report), ids, block, columns)
                 first += len(ids)

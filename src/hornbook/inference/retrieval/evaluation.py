@@ -169,11 +169,7 @@ def _search(
     top = TopRows(len(queries_QD), TOP + 1)
     for first in range(0, len(ids), DOCUMENTS_AT_ONCE):
         block = texts[first : first + DOCUMENTS_AT_ONCE]
-
-        def report(done: int, first: int = first) -> None:
-            if on_progress:
-                on_progress(first + done, len(ids))
-
+        report = on_progress and (lambda done, first=first: on_progress(first + done, len(ids)))
         vectors_BD = model.embed_to_compare(block, "document", report)
         scores_QK, rows_QK = top_rows(queries_QD, vectors_BD, None, TOP + 1)
         top.add(scores_QK, rows_QK + first)

@@ -14,9 +14,8 @@ from torch import nn
 
 from hornbook.config import checked
 from hornbook.files import absolute
-from hornbook.interop.builtin import DEFAULT
 from hornbook.interop.folder import load_folder
-from hornbook.interop.hub import model_folder
+from hornbook.interop.hub import DEFAULT, model_folder
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded

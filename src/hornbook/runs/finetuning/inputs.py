@@ -16,9 +16,8 @@ from hornbook.data.problems import problem_lines
 from hornbook.graph.grounding import Grounder, open_grounder
 from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.inference.opening import load
-from hornbook.interop.builtin import LANGUAGES, builtin_for
 from hornbook.interop.folder import load_folder
-from hornbook.interop.hub import model_folder
+from hornbook.interop.hub import LANGUAGES, builtin_for, model_folder
 from hornbook.interop.sentence_transformers import EmbeddingSettings, read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
 from hornbook.lifecycle.run_folder import Log
