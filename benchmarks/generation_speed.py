@@ -28,7 +28,6 @@ from hornbook.inference.loaded import to_column_major
 from hornbook.inference.opening import gpt_matrices
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
-from hornbook.models.quantized import quantize
 from hornbook.runs.pretraining.presets import PRESETS
 
 LOUDER = 6.0  # factor of the initial weights; as published, a random model repeats its last token forever
@@ -173,7 +172,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         save_model(Path(folder), model)
         reference = transformers.GPT2LMHeadModel.from_pretrained(folder, dtype=kind).to(args.device).eval()
-    quantized = quantize(random_model(args.preset, args.layers)) if args.device == "cpu" else None
+    quantized = random_model(args.preset, args.layers).quantize() if args.device == "cpu" else None
     to_column_major(gpt_matrices(model))  # as `hornbook.load` does
     model.to(args.device, kind)
     rows = []

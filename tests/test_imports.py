@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "train": {"data"},
     "objectives": {"data", "models", "nn.kernels", *PROTOCOL},
     "metrics": set(),
-    "interop": {"models", "text"},
+    "interop": {"models", "nn.int8", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "inference": {"nn", "models", "text", "data", "metrics", "tasks", "interop", "graph"},
     "report": {"metrics", "tasks.task", "tasks.kinds", "interop.hub"},

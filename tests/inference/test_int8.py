@@ -18,7 +18,6 @@ from hornbook.inference import cache as going_on_file
 from hornbook.inference.cache import DecodingState
 from hornbook.inference.decoder import DecoderModel
 from hornbook.models.gpt import Gpt2, Gpt2Config
-from hornbook.models.quantized import quantize
 from hornbook.nn import int8
 from hornbook.nn.int8 import Int8Linear, quantized_rows
 
@@ -101,7 +100,7 @@ def test_a_token_does_not_depend_on_its_neighbours(random, way):
 
 def test_all_matrices_are_quantized_and_no_table(tmp_path):
     saved_gpt(tmp_path)
-    model = quantize(library.load(tmp_path).model)
+    model = library.load(tmp_path).model.quantize()
     plain = library.load(tmp_path).model
     assert not [part for part in model.modules() if isinstance(part, torch.nn.Linear)]
     assert sum(isinstance(part, Int8Linear) for part in model.modules()) == 4 * model.config.num_layers + 1
@@ -116,7 +115,7 @@ def test_a_head_of_its_own(tmp_path):
     x = torch.randn(3, plain.config.width)
     with torch.no_grad():
         expected = plain.next_token_logits(x)
-        found = quantize(plain).next_token_logits(x)
+        found = plain.quantize().next_token_logits(x)
     assert 0 < (found - expected).norm() / expected.norm() < 0.02
 
 
@@ -166,7 +165,7 @@ def trained() -> DecoderModel:
 def test_the_perplexity_of_a_trained_model_changes_by_less_than_a_hundredth(tmp_path, trained):
     (tmp_path / "text.txt").write_text(tiny_text(12), encoding="utf-8")
     plain = trained.perplexity(tmp_path / "text.txt").per_token
-    rounded = DecoderModel(quantize(copy.deepcopy(trained.model)), trained.tokenizer, "rounded")
+    rounded = DecoderModel(copy.deepcopy(trained.model).quantize(), trained.tokenizer, "rounded")
     found = rounded.perplexity(tmp_path / "text.txt").per_token
     assert plain < 60  # it has learned: 300 tokens alike would be 300
     assert found != plain and abs(found / plain - 1) < 0.01
@@ -189,7 +188,7 @@ def test_keys_and_values_in_bfloat16_hardly_change_a_trained_model(monkeypatch, 
     """One text, which has its own code path, and several."""
     ids = np.concatenate([pieces.ids for pieces in trained.tokenizer.encode_batch([tiny_text(12)])])
     rows = ids[: num_rows * CONTEXT].reshape(num_rows, CONTEXT)
-    quantized = quantize(copy.deepcopy(trained.model))
+    quantized = copy.deepcopy(trained.model).quantize()
     exact, decoding = loss_by_steps(quantized, rows, monkeypatch, torch.float32)
     found, shorter = loss_by_steps(quantized, rows, monkeypatch, torch.bfloat16)
     assert shorter.layers[0].kv_2NHLC.nbytes * 2 == decoding.layers[0].kv_2NHLC.nbytes
@@ -225,4 +224,4 @@ def test_the_commands_take_it_and_refuse_others(tmp_path, monkeypatch, capsys):
     (found,) = json.loads(out)["scores"]
     assert found["log_probability"] == pytest.approx(rounded.score("the river")[0].total)
     assert found["log_probability"] != pytest.approx(library.load(tmp_path).score("the river")[0].total, abs=1e-5)
-    assert "weights must be float or int8, not 'int4'" in run("generate", tmp_path, "the", "--weights", "int4")[2]
+    assert "weights must be one of float, int8, not 'int4'" in run("generate", tmp_path, "the", "--weights", "int4")[2]

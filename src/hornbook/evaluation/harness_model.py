@@ -10,7 +10,7 @@ from lm_eval.api.registry import register_model
 
 from hornbook.evaluation.harness import Answers
 from hornbook.inference.opening import load
-from hornbook.models.quantized import WeightFormat
+from hornbook.nn.int8 import WeightFormat
 
 
 @register_model("hornbook")

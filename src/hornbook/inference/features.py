@@ -27,7 +27,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import builtin_for, model_folder
 from hornbook.lifecycle.locking import lock_output_file
 from hornbook.models.gpt import Gpt
-from hornbook.models.pooling import pool_tokens
+from hornbook.models.heads import pool_tokens
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.evaluation import index_batches
 from hornbook.tasks.kinds.texts import encode_texts

@@ -18,7 +18,7 @@ from hornbook.batch import pack
 from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.folder import save_model
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
-from hornbook.models.pooling import pool_tokens
+from hornbook.models.heads import pool_tokens
 from hornbook.tasks.evaluation import index_batches
 from hornbook.text.tokenizer import Tokenizer
 

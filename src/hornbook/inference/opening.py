@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from hornbook.config import checked
 from hornbook.devices import chosen_device
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
@@ -13,7 +14,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder
 from hornbook.models.gpt import Gpt
-from hornbook.models.quantized import WeightFormat, check_weights, quantize
+from hornbook.nn.int8 import WeightFormat
 
 
 def load(
@@ -44,7 +45,7 @@ def load(
     >>> hornbook.load("runs/reviews").predict(["A charming journey."])[0].label in ("good", "bad")
     True
     """
-    check_weights(weights)
+    checked(weights, WeightFormat, "weights")
     if weights == "int8" and device not in ("auto", "cpu"):
         raise ValueError(f"int8 weights run on a CPU only: use float weights on {device}, or device cpu")
     device = "cpu" if weights == "int8" else chosen_device(device)
@@ -55,7 +56,7 @@ def load(
             raise ValueError(
                 f"{folder} is {model.described()}: int8 weights are for GPT models only; use float weights"
             )
-        quantize(model)
+        model.quantize()
     elif isinstance(model, Gpt) and device == "cpu":
         to_column_major(gpt_matrices(model))
     opened = (DecoderModel if isinstance(model, Gpt) else EncoderModel)(model.to(device), tokenizer, folder)

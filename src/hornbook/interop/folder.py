@@ -8,10 +8,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from hornbook.config import checked
 from hornbook.files import read_json, write_json, write_tensors
 from hornbook.models import registry
-from hornbook.models.quantized import WeightFormat, as_float, as_int8, check_weights
 from hornbook.models.transformer import PADDED
+from hornbook.nn.int8 import WeightFormat, as_float, as_int8
 from hornbook.text.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -26,7 +27,7 @@ IGNORED += (".decoder.", "lm_head.weight", "vocab_projector.weight")
 def save_model(folder: Path, model: nn.Module, weights: WeightFormat = "float") -> None:
     """Writes config and weights; the weights last, so that a folder with weights is complete. A folder with `int8`
     weights has a quarter of the size; only Hornbook opens it."""
-    check_weights(weights)
+    checked(weights, WeightFormat, "weights")
     write_json(Path(folder) / "config.json", model.hf_config())
     tensors = hf_weights(model)
     write_tensors(Path(folder) / WEIGHTS, as_int8(tensors) if weights == "int8" else tensors, {"format": "pt"})

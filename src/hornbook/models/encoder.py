@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
-from hornbook.models.heads import ClsLayer
-from hornbook.models.pooling import TokenPooling, upcast
+from hornbook.models.heads import ClsLayer, TokenPooling, upcast
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.fused_ops import ACTIVATIONS

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
+from hornbook.models.heads import TokenPooling, upcast
 from hornbook.models.naming import TASK_CLASSES, Naming
-from hornbook.models.pooling import TokenPooling, upcast
 from hornbook.models.transformer import Activation, Transformer, TransformerConfig
 from hornbook.nn.int8 import Int8Linear
 
@@ -178,6 +178,18 @@ class Gpt(Transformer):
                         part.weight.mul_((2 * self.config.num_layers) ** -0.5)
             if self.clm is not None and self.clm.weight is not None:
                 self.clm.weight.copy_(self.embeddings.tokens.weight)
+
+    def quantize(self) -> Self:
+        """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; the model can no longer be
+        trained or saved. Embeddings, biases and norms are unchanged, as a token reads only a row of them."""
+        for block in self.blocks:
+            for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "fc1"), (block, "fc2")):
+                part = getattr(owner, name)
+                if isinstance(part, nn.Linear):  # shared layers are already replaced
+                    setattr(owner, name, Int8Linear(part.weight, part.bias))
+        if self.clm is not None:
+            self.clm.quantize(self.embeddings.tokens.weight)
+        return self
 
     @property
     def clm_matrix(self) -> Tensor:

@@ -77,7 +77,7 @@ class HeadConfig:
     layers: HeadLayers = "linear"  # linear is the published head
     pair_encoding: PairEncoding = "joint"
     has_answer_classifier: bool = False  # spans: a separate classifier predicts whether there is an answer
-    pooling: str | None = None  # vectors: how tokens are pooled, one of `models/pooling.py`
+    pooling: str | None = None  # vectors: how tokens are pooled, one of `models/heads.py`
     graph: KagNetConfig | None = None  # choice: the head also reads the schema graph of every choice
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices,
 """
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.models.pooling import pool_tokens, upcast
 
+TokenPooling = Literal["cls", "lasttoken"]  # the first or the last token, as in `sentence-transformers`
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
 
 
@@ -250,9 +251,7 @@ class SpanHead(TaskHead):
 
     @staticmethod
     def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
-        lengths = (batch.offsets[1:] - batch.offsets[:-1]).long()
-        sequences_T = torch.repeat_interleave(torch.arange(batch.num_sequences, device=lengths.device), lengths)
-        return outputs.flatten(0, 1).index_select(0, sequences_T * outputs.shape[1] + batch.positions_T)
+        return outputs.flatten(0, 1).index_select(0, batch.sequence_T * outputs.shape[1] + batch.positions_T)
 
     @staticmethod
     def from_tokens(rows: Tensor, batch: Batch) -> Tensor:
@@ -296,3 +295,29 @@ def to_padded(x_TD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     indices_NS = (offsets[:-1, None] + positions_S).clamp(max=x_TD.shape[0] - 1)
     # `index_select` has a deterministic backward on a CPU, unlike indexing by a matrix.
     return x_TD.index_select(0, indices_NS.flatten()).unflatten(0, indices_NS.shape), mask_NS
+
+
+def upcast(x: Tensor) -> Tensor:
+    """Half precision to float32; float32 and float64 are unchanged."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def token_indices(x_TD: Tensor, batch: Batch, pooling: TokenPooling) -> Tensor:
+    """Index of the first or last token of each sequence, N; for an empty padding sequence at the end, the last token
+    before it."""
+    if pooling == "cls":
+        return batch.offsets[:-1].long().clamp(max=x_TD.shape[0] - 1)
+    return batch.offsets[:-1].long() + batch.lengths_N - 1
+
+
+def pool_tokens(x_TD: Tensor, batch: Batch, pooling: str) -> Tensor:
+    """One vector per sequence, N x D, float32: `mean`, `max`, `cls` (first token), `lasttoken`, or
+    `mean_sqrt_len_tokens` (sum divided by the root of the number of tokens). Special tokens count; padding sequences
+    get arbitrary values."""
+    if pooling in ("cls", "lasttoken"):
+        return upcast(x_TD[token_indices(x_TD, batch, pooling)])
+    if pooling == "max":
+        return torch.segment_reduce(upcast(x_TD), "max", lengths=batch.lengths_N, initial=None, unsafe=True)
+    sums_ND = torch.segment_reduce(upcast(x_TD), "sum", lengths=batch.lengths_N, unsafe=True)
+    lengths_N = batch.lengths_N.clamp(min=1)
+    return sums_ND / (lengths_N if pooling == "mean" else lengths_N.sqrt())[:, None]

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import SEQUENCES, Batch, Stream, stream_field
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.models.heads import ChoiceHead, ClsLayer, TaskHead
-from hornbook.models.pooling import upcast
+from hornbook.models.heads import ChoiceHead, ClsLayer, TaskHead, upcast
 from hornbook.nn.embeddings import embedding
 
 CONCEPTS, EDGES, PAIRS, PATHS = "concepts", "concept_edges", "concept_pairs", "concept_paths"

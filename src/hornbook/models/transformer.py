@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
-from hornbook.models.heads import HEADS, ClsLayer
+from hornbook.models.heads import HEADS, ClsLayer, TokenPooling, token_indices
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
-from hornbook.models.pooling import TokenPooling, token_indices
 from hornbook.nn.attention import prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
 from hornbook.nn.cache import KeyValueCache

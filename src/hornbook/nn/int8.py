@@ -1,4 +1,5 @@
-"""A linear layer with int8 weights: a quarter of the memory traffic, which limits a decoding step at batch size 1.
+"""A linear layer with int8 weights: a quarter of the memory traffic, which limits a decoding step at batch size 1; and
+weights that are only stored in int8, in a quarter of the space.
 
 weight ~ step_O x q_OI, |q| <= 127, step_O = largest weight of the row / 127: the error is at most half a step
 
@@ -11,12 +12,15 @@ kernel. A single token, as when one text is generated, is rounded in the same wa
 
 from collections.abc import Callable
 from functools import cache, cached_property
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+WeightFormat = Literal["float", "int8"]
+SCALE = ".scale"  # ends the name of the scales of a stored int8 matrix, one per row
 MOST = 127  # largest absolute value of a weight; -128 is unused
 HIGH = 256  # factor of the high part of a value
 TILE = 64  # output widths that are not whole tiles, such as 50,257 logits, take 1.7 x as long
@@ -176,3 +180,33 @@ def has_exact_kernel() -> bool:
 def has_table_kernel() -> bool:
     """Whether FBGEMM is available for sums of rows of bytes; the fallback is slow."""
     return "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def as_int8(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with every matrix rounded to int8, and its scales under its name and `.scale`."""
+    stored = {}
+    for name, weight in weights.items():
+        if weight.dim() == 2 and weight.is_floating_point():
+            stored[name], stored[f"{name}{SCALE}"] = quantized_rows(weight)
+        else:
+            stored[name] = weight
+    return stored
+
+
+def as_float(stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `as_int8`, up to rounding; weights that are not stored in int8 are unchanged.
+
+    >>> weight = torch.tensor([[1.27, -0.5], [0.0, 254.0]])
+    >>> as_float(as_int8({"w": weight}))["w"].tolist() == weight.tolist()
+    True
+    """
+    weights = {}
+    for name, weight in stored.items():
+        scale_R = stored.get(f"{name}{SCALE}")
+        if weight.dtype == torch.int8 and scale_R is not None:
+            if scale_R.shape != weight.shape[:1] or not scale_R.is_floating_point():
+                raise ValueError(f"{name}{SCALE} is not one number for each row of {name}")
+            weights[name] = weight.to(scale_R.dtype) * scale_R[:, None]
+        elif not name.endswith(SCALE) or name.removesuffix(SCALE) not in stored:
+            weights[name] = weight
+    return weights

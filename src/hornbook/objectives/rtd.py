@@ -28,7 +28,7 @@ from torch import Tensor
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
-from hornbook.models.pooling import upcast
+from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets, summed_loss, term_metrics
 from hornbook.train.objective import StepInputs, Targets

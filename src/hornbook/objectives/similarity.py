@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.models.pooling import upcast
+from hornbook.models.heads import upcast
 from hornbook.train.objective import StepInputs, group_targets
 
 TEXTS, VECTORS = "texts", "vectors"  # values of the whole step

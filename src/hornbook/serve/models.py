@@ -19,7 +19,7 @@ from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.hub import HANGUL, model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.gpt import Gpt
-from hornbook.models.quantized import WeightFormat
+from hornbook.nn.int8 import WeightFormat
 from hornbook.report.explained import with_pictures
 from hornbook.serve.engine import Engine, GenerationEngine
 from hornbook.show.parameters import network_parameters, on_meta_device

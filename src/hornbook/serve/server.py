@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from hornbook import __version__
 from hornbook.lifecycle.stopping import stop_signals
-from hornbook.models.quantized import WeightFormat
+from hornbook.nn.int8 import WeightFormat
 from hornbook.serve import schemas
 from hornbook.serve.api import Server, ServeSettings, add_operations, add_picture_routes
 from hornbook.serve.engine import QueueFull

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.models.head_config import HeadConfig
-from hornbook.models.heads import HEADS
-from hornbook.models.pooling import upcast
+from hornbook.models.heads import HEADS, upcast
 from hornbook.train.objective import StepInputs, Targets, group_targets
 
 

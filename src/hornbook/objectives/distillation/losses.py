@@ -15,8 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from hornbook.batch import Batch
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.models.heads import HEADS, to_padded
-from hornbook.models.pooling import upcast
+from hornbook.models.heads import HEADS, to_padded, upcast
 from hornbook.nn import kernels
 from hornbook.objectives.distillation.matching import Match
 
