@@ -14,8 +14,7 @@ from hornbook.nn import kernels
 from hornbook.nn.attention import attention
 from hornbook.objectives import clm
 from hornbook.objectives.clm import ClmObjective
-from hornbook.objectives.mlm import summed_loss
-from hornbook.objectives.vocabulary_loss import is_fused
+from hornbook.objectives.vocabulary_loss import is_fused, summed_loss
 from hornbook.train import randomness
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule

@@ -11,8 +11,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
-from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective
-from hornbook.objectives.hybrid import HybridObjective
+from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective, HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, RtdSettings
 from hornbook.tasks.objective import TaskObjective

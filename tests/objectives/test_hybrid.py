@@ -18,9 +18,9 @@ from hornbook.evaluation.minimal_pairs import minimal_pairs, read_pairs
 from hornbook.interop.folder import load_folder
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
-from hornbook.objectives.hybrid import HybridObjective
+from hornbook.objectives.clm import HybridObjective
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.unigram import unigram_baseline
+from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.cuda_graphs import bucket_for, padded_to_bucket

@@ -10,8 +10,7 @@ from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
 from hornbook.objectives import clm
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective, next_tokens
-from hornbook.objectives.mlm import summed_loss
-from hornbook.objectives.unigram import unigram_baseline
+from hornbook.objectives.vocabulary_loss import summed_loss, unigram_baseline
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed

@@ -1,4 +1,6 @@
-"""Causal language modelling (`clm`; Radford et al. 2018): predicts every next token from the tokens before it.
+"""Causal language modelling (`clm`; Radford et al. 2018): predicts every next token from the tokens before it. It is
+also one of two terms of a hybrid model (GPT-BERT, Charpentier and Samuel 2024, arXiv 2410.24159), and an auxiliary loss
+of a task.
 
 clm = - sum over tokens of log p(next token | the tokens up to this one)
 
@@ -10,6 +12,7 @@ The last token of a sequence has no next token, unless the batch has `labels_T`,
     objective.loss_sums(model, step_inputs)              # {"clm": ...}
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,9 +22,10 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch, to_offsets
 from hornbook.config import ValidatedSettings, setting
-from hornbook.objectives.mlm import summed_loss, term_metrics
-from hornbook.objectives.vocabulary_loss import fused_loss, is_fused
+from hornbook.objectives.masking import Masking
+from hornbook.objectives.vocabulary_loss import fused_loss, is_fused, summed_loss, term_metrics
 from hornbook.train.objective import Objective, StepInputs, Targets
+from hornbook.train.randomness import token_keys
 
 NEARLY_ALL = 0.95  # fraction of tokens with targets (or padding) above which computing all logits is cheaper
 
@@ -65,6 +69,44 @@ class ClmObjective:
             targets = step_inputs.targets[term]
             metrics |= term_metrics(term, model.clm_logits(x_TD.index_select(0, targets.positions_K)), targets)
         return metrics
+
+
+class HybridObjective(ClmObjective):
+    """Masked and next-token prediction in one model (GPT-BERT), which can then be used as an encoder and as a decoder.
+
+    clm = - sum over the tokens read from left to right of log p(next token | the tokens up to this one)
+    mlm = - sum over the masked tokens of log p(token | the rest of the text, corrupted)
+
+    A part of every batch is read from left to right, the rest in both directions (`Batch.num_causal`). A masked token
+    is predicted at the position before it, so that every position predicts the next token in both parts, with the same
+    head. The first token of a sequence has no position before it: if it is masked, it is not predicted. A term weighs
+    as much as its share of the text.
+    """
+
+    def __init__(self, masking: Masking, mlm_fraction: float):
+        super().__init__()
+        self.masking = masking
+        self.weights = {"clm": 1 - mlm_fraction, "mlm": mlm_fraction}
+
+    def prepare(self, batch: Batch, seed: int) -> StepInputs:
+        num_causal_sequences = int(np.searchsorted(batch.offsets_host, batch.num_causal))
+        causal, bidirectional = (
+            batch.slice(0, num_causal_sequences),
+            batch.slice(num_causal_sequences, batch.num_sequences),
+        )
+        clm = next_token_targets(causal)
+        ids_T, mlm = self.masking.prepare(bidirectional, token_keys(bidirectional, seed))
+        is_first_K = bidirectional.positions_T[mlm.positions_K] == 0
+        num_clm = np.full(bidirectional.num_sequences, clm.offsets_host[-1])
+        clm = dataclasses.replace(clm, offsets_host=np.concatenate([clm.offsets_host, num_clm]))
+        mlm = Targets(
+            mlm.positions_K - (~is_first_K).long() + batch.num_causal,
+            mlm.values_K,
+            mlm.weights_K * ~is_first_K,
+            offsets_host=np.concatenate([np.zeros(num_causal_sequences, np.int64), mlm.offsets_host]),
+        )
+        corrupted = batch.with_values("tokens", ids_T=torch.cat([causal.ids_T, ids_T]))
+        return StepInputs(corrupted.with_streams({"clm": clm, "mlm": mlm}))
 
 
 class AuxiliaryLanguageModel:

@@ -17,12 +17,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
+from hornbook.objectives.vocabulary_loss import summed_loss, term_metrics
 from hornbook.train.objective import StepInputs, Targets, group_targets
 from hornbook.train.randomness import token_keys
 
@@ -98,17 +98,3 @@ def every_token(batch: Batch) -> Targets:
     offsets_host = batch.offsets_host.clip(max=batch.num_real_tokens)
     weights_T = torch.ones_like(index_T, dtype=torch.float32)
     return Targets(index_T, torch.zeros_like(index_T), weights_T, offsets_host=offsets_host)
-
-
-def term_metrics(term: str, logits_KV: Tensor, targets: Targets) -> dict[str, Tensor]:
-    """Loss and accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
-    is_right_K = logits_KV.argmax(-1) == targets.values_K
-    loss = summed_loss(logits_KV, targets.values_K, targets.weights_K)
-    return {term: loss, f"{term}_accuracy": (is_right_K * targets.weights_K).sum()}
-
-
-def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:
-    """Weighted cross-entropy, summed over the targets, in at least float32."""
-    if logits_KV.dtype in (torch.bfloat16, torch.float16):
-        logits_KV = logits_KV.float()
-    return (F.cross_entropy(logits_KV, values_K, reduction="none") * weights_K).sum()

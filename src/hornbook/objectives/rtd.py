@@ -30,7 +30,8 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets, summed_loss, term_metrics
+from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets
+from hornbook.objectives.vocabulary_loss import summed_loss, term_metrics
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import random_bits, token_keys
 

@@ -1,21 +1,43 @@
-"""Cross-entropy over a large vocabulary fused with the matrix product before it, for models that predict every token.
+"""Losses over a vocabulary, and the unigram baseline that any useful model must beat.
+
+For models that predict every token the loss is fused with the matrix product before it:
 
     logits = x W'        loss = sum over rows of weight x cross-entropy(logits, value)
 
 Computed separately, the logits of 32,768 tokens over a vocabulary of 50,257 take 3.3 GB, and so do the
-log-probabilities and their gradient, each with its own passes over memory. Here the rows are processed in chunks of
-PART_ROWS: the logits of a chunk are overwritten by their gradient, from which the gradients of `x` and `W` are computed
-immediately. Only those are saved for the backward pass.
+log-probabilities and their gradient, each with its own passes over memory. In `fused_loss` the rows are processed in
+chunks of PART_ROWS: the logits of a chunk are overwritten by their gradient, from which the gradients of `x` and `W`
+are computed immediately. Only those are saved for the backward pass.
 
 Shapes: K rows, P rows of a chunk, D width, V vocabulary (padded).
 """
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from hornbook.batch import Batch
 from hornbook.nn import kernels
+from hornbook.train.objective import Objective, Targets
+from hornbook.train.randomness import seed_of
 
 PART_ROWS = 32_768
+TOKEN_TERMS = ("mlm", "clm")  # terms whose targets are tokens
+
+
+def term_metrics(term: str, logits_KV: Tensor, targets: Targets) -> dict[str, Tensor]:
+    """Loss and accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
+    is_right_K = logits_KV.argmax(-1) == targets.values_K
+    loss = summed_loss(logits_KV, targets.values_K, targets.weights_K)
+    return {term: loss, f"{term}_accuracy": (is_right_K * targets.weights_K).sum()}
+
+
+def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:
+    """Weighted cross-entropy, summed over the targets, in at least float32."""
+    if logits_KV.dtype in (torch.bfloat16, torch.float16):
+        logits_KV = logits_KV.float()
+    return (F.cross_entropy(logits_KV, values_K, reduction="none") * weights_K).sum()
 
 
 def is_fused(x_KD: Tensor) -> bool:
@@ -58,3 +80,25 @@ class _FusedLoss(torch.autograd.Function):
         x_gradient_KD, gradient_VD = ctx.saved_tensors
         x_gradient_KD = scaled(x_gradient_KD, outer, x_gradient_KD.dtype)
         return x_gradient_KD, scaled(gradient_VD, outer, ctx.matrix_dtype), None, None, None
+
+
+def unigram_baseline(objective: Objective, held_out: list[Batch], token_counts: np.ndarray) -> dict[str, float]:
+    """Loss and accuracy on the validation targets if every token is predicted with its relative frequency.
+
+    Returns `{"mlm": ..., "mlm_accuracy": ...}`, the same for `clm`, or both: loss = - mean log (count + 1) / (total +
+    vocabulary); the accuracy is that of always predicting the most frequent token.
+    """
+    counts = token_counts.astype(np.float64) + 1
+    log_probabilities = np.log(counts / counts.sum())
+    most_frequent = int(token_counts.argmax())
+    sums: dict[str, np.ndarray] = {}  # of losses, hits and weights
+    for i, batch in enumerate(held_out):
+        for term, targets in objective.prepare(batch, seed_of("validation", i)).targets.items():
+            if term in TOKEN_TERMS:
+                values, weights = targets.values_K.cpu().numpy(), targets.weights_K.cpu().numpy()
+                rows = np.stack([-log_probabilities[values], values == most_frequent, np.ones(len(values))])
+                sums[term] = sums.get(term, 0.0) + rows @ weights.astype(np.float64)
+    metrics = {}
+    for term, (loss, hits, total) in sums.items():
+        metrics |= {term: float(loss / max(total, 1)), f"{term}_accuracy": float(hits / max(total, 1))}
+    return metrics

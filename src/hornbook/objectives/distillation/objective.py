@@ -36,7 +36,8 @@ from hornbook.objectives.distillation.matching import (
     recipes_in,
 )
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import every_token, first_token, summed_loss, term_metrics
+from hornbook.objectives.mlm import every_token, first_token
+from hornbook.objectives.vocabulary_loss import summed_loss, term_metrics
 from hornbook.train.objective import StepInputs, Targets
 from hornbook.train.randomness import token_keys
 

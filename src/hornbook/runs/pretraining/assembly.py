@@ -16,10 +16,9 @@ from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models import registry
 from hornbook.models.electra import GENERATOR, ElectraPair, generator_config
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.objectives.clm import ClmObjective, ClmSettings
+from hornbook.objectives.clm import ClmObjective, ClmSettings, HybridObjective
 from hornbook.objectives.distillation.objective import CorpusDistillation, DistillationSettings, pair_for
 from hornbook.objectives.ernie import ErnieObjective, ErnieSettings
-from hornbook.objectives.hybrid import HybridObjective
 from hornbook.objectives.masking import Masking
 from hornbook.objectives.mlm import MlmObjective
 from hornbook.objectives.rtd import RtdObjective, RtdSettings

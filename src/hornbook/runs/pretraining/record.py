@@ -11,7 +11,7 @@ from hornbook.files import sha256
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.lifecycle.requests import Difference, RunRequest, request_differences
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.objectives.unigram import unigram_baseline
+from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.model_files import saved_models
 from hornbook.runs.pretraining.assembly import PreparedRun
