@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from hornbook.metrics.tagging import scheme_of, to_bio
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction, Spans
 from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import SpanExample, TaggedExample, TextExample
-from hornbook.tasks.schemes import scheme_of, to_bio
 from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.submissions import missing_glue, write_submission
 

@@ -45,6 +45,11 @@ class Tally:
     def f1(self) -> float:
         return 2 * self.num_correct / max(1, self.num_gold + self.num_predicted)
 
+    @property
+    def scores(self) -> dict[str, float]:
+        scores = {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+        return scores | {"gold": self.num_gold, "predicted": self.num_predicted}
+
 
 @dataclass(frozen=True)
 class Confusion:
@@ -102,14 +107,7 @@ def as_tables(tallies: list[Tally], matrix: Confusion | None) -> dict[str, Any]:
     omitted."""
     tables: dict[str, Any] = {}
     if tallies:
-        names = {
-            "precision": "precision",
-            "recall": "recall",
-            "f1": "f1",
-            "num_gold": "gold",
-            "num_predicted": "predicted",
-        }
-        tables["classes"] = {each.name: {new: getattr(each, old) for old, new in names.items()} for each in tallies}
+        tables["classes"] = {each.name: each.scores for each in tallies}
     if matrix is not None:
         tables["confusion"] = {"labels": matrix.names, "counts": matrix.counts.tolist(), "of": matrix.of}
     return tables

@@ -31,8 +31,7 @@ from hornbook.interop.folder import weights_fingerprint
 from hornbook.lifecycle.requests import changed_names
 from hornbook.runs.augmentation.candidates import NearestWords, Word, WordFilling, in_case_of, replaceable
 from hornbook.runs.finetuning.settings import AugmentationSettings
-from hornbook.tasks.changes import Changeable, Replacement, spliced
-from hornbook.tasks.records import Example, TextExample
+from hornbook.tasks.records import Changeable, Example, Replacement, TextExample, spliced
 from hornbook.train.randomness import seed_of
 
 MADE_FROM, LINES = "augmented.json", "augmented.jsonl"

@@ -32,7 +32,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest, request_differences
-from hornbook.lifecycle.run_folder import RunFolder, read_metrics
+from hornbook.lifecycle.run_folder import Log, RunFolder, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import TaskBatches, in_batches, planned_flops, with_steps
@@ -41,7 +41,7 @@ from hornbook.runs.model_files import load_models, save_models
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.text.definition import TextTask, read_task
 from hornbook.tasks.text.prompts import PromptWriter, answer, check_templates, drawable
-from hornbook.tasks.text.sources import Item, Log, read_items
+from hornbook.tasks.text.sources import Item, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome, TrainingJob

@@ -20,13 +20,13 @@ from hornbook.metrics.breakdown import (
     tag_type,
     tally_classes,
 )
+from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_bio
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, ColumnLayout, read_sentences, sentence_in, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
-from hornbook.tasks.schemes import Scheme, from_bio, repaired, scheme_of, to_bio
 from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
 from hornbook.tasks.windows import split_windows
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
@@ -38,7 +37,7 @@ class FileLayout:
 
     files: Patterns = field(default_factory=own_patterns)
     folder: str = ""
-    takes_columns: ClassVar[bool] = False  # the user may name columns
+    takes_columns: bool = False  # the user may name columns
 
     def read(self, paths: Paths, notes: Notes) -> Splits:
         return {
@@ -54,7 +53,7 @@ class FileLayout:
 class TabularLayout(FileLayout):
     """Tables, as files or in memory; several files of a split are concatenated."""
 
-    takes_columns = True
+    takes_columns: bool = True
 
     def read(self, paths: Paths, notes: Notes) -> Splits:
         tables = {split: _concatenated([self.table(path, notes) for path in files]) for split, files in paths.items()}

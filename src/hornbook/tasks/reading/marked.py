@@ -256,11 +256,5 @@ SEMEVAL_FILES: Patterns = {
 }
 
 
-class PublishedMarkedLayout(MarkedLayout):
-    """The published files of a data set."""
-
-    takes_columns = False
-
-
-UFET = PublishedMarkedLayout(("[ENT]",), True, files=own_patterns((".json", ".jsonl")), folder="ufet")
-SEMEVAL = PublishedMarkedLayout(("[HD]", "[TL]"), False, files=SEMEVAL_FILES, folder="semeval2010_task8")
+UFET = MarkedLayout(("[ENT]",), True, files=own_patterns((".json", ".jsonl")), folder="ufet", takes_columns=False)
+SEMEVAL = MarkedLayout(("[HD]", "[TL]"), False, files=SEMEVAL_FILES, folder="semeval2010_task8", takes_columns=False)

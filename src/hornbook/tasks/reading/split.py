@@ -22,8 +22,8 @@ def split_off(
 ) -> tuple[list[E], list[E]]:
     """(remaining examples, examples split off), both in their original order.
 
-    Each stratum contributes the fraction `share`. Every stratum keeps at least one example, unless this splits off
-    fewer than `at_least` in total. The selection depends only on the seed and the indices of the examples.
+    Each stratum contributes `fraction` of its examples. Every stratum keeps at least one example, unless this splits
+    off fewer than `at_least` in total. The selection depends only on the seed and the indices of the examples.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"the fraction to hold out must be between 0 and 1, not {fraction}")
@@ -42,15 +42,14 @@ def split_off(
             ([index for index in indices if index not in selected] for indices in by_stratum.values()), key=len
         )
         selected.add(_shuffled(largest, seed)[0])
-    rest = [example for index, example in enumerate(examples) if index not in selected]
-    return rest, [examples[index] for index in sorted(selected)]
+    return _divided(examples, selected)
 
 
 def split_groups(
     examples: Sequence[E], fraction: float, seed: int, group: Callable[[E], Hashable], at_least: int = 1
 ) -> tuple[list[E], list[E]]:
-    """As `split_off`, but by whole groups in random order, until they have the fraction `share` and at least `at_least`
-    examples. At least one group always remains."""
+    """As `split_off`, but by whole groups in random order, until they have `fraction` of the examples and at least
+    `at_least`. At least one group always remains."""
     by_group: dict[Hashable, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
         by_group[group(example)].append(index)
@@ -60,6 +59,10 @@ def split_groups(
         if len(selected) >= max(fraction * len(examples), at_least):
             break
         selected.update(firsts[first])
+    return _divided(examples, selected)
+
+
+def _divided(examples: Sequence[E], selected: set[int]) -> tuple[list[E], list[E]]:
     rest = [example for index, example in enumerate(examples) if index not in selected]
     return rest, [examples[index] for index in sorted(selected)]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hornbook.metrics.tagging import MARKED
 from hornbook.tasks.reading.cells import convert_rows, find_column, key_column, name_of, plain
 from hornbook.tasks.reading.content import lines_of, read_text
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
-from hornbook.tasks.schemes import MARKED
 
 CONLL_COLUMNS = {"word": 0, "pos": 1, "chunk": 2, "ner": 3}
 CONLLU_COLUMNS = {"form": 1, "lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from hornbook.lifecycle.run_folder import Log
 from hornbook.tasks.text.definition import TextTask, filled
-from hornbook.tasks.text.sources import Item, ItemSplits, Log, read_items
+from hornbook.tasks.text.sources import Item, ItemSplits, read_items
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 

@@ -1,6 +1,6 @@
 import pytest
 
-from hornbook.tasks.schemes import from_bio, repaired, scheme_of, to_bio
+from hornbook.metrics.tagging import from_bio, repaired, scheme_of, to_bio
 
 BIO = ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-LOC", "B-ORG"]
 WRITTEN = {
