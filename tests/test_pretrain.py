@@ -218,7 +218,7 @@ def test_variants_of_the_model(tmp_path, tiny_corpus):
 def test_continued_pretraining_with_an_extended_vocabulary(tmp_path, unbroken):
     """Words of the domain are added to the vocabulary, the corpus and the model, which initialises them from their
     former tokens."""
-    from hornbook.text.extension import words_worth_adding
+    from hornbook.text.fit import words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
     text = tmp_path / "law.txt"

@@ -11,7 +11,7 @@ import typer.main
 
 import hornbook as library
 from hornbook import cli, terminal
-from hornbook.cli.option_names import OPTION_OF, PHRASES, as_options
+from hornbook.cli.options import OPTION_OF, PHRASES, as_options
 
 SOURCE = Path(cli.__file__).parents[1]
 COMMAND = re.compile(r"hornbook [^'(),;]*")  # a command shown whole, with its options

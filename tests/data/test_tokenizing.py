@@ -50,9 +50,8 @@ def test_pools_in_two_threads(tokenizer_folder):
     lengths = []
 
     def encode() -> None:
-        pool = EncodingPool(tokenizer_folder, tokenizer, None, 1)
-        lengths.append([len(pool.submit([text]).result().tokens) for text in story(5, 4).split("\n\n")])
-        pool.close()
+        with EncodingPool(tokenizer_folder, tokenizer, 1) as pool:
+            lengths.append([len(pool.submit([text]).result().tokens) for text in story(5, 4).split("\n\n")])
 
     threads = [threading.Thread(target=encode) for _ in range(2)]
     for thread in threads:

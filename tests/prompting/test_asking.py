@@ -14,7 +14,7 @@ from hornbook.tasks.text.definition import Choices, GenerationSettings, read_tas
 from hornbook.tasks.text.metrics import METRICS
 from hornbook.tasks.text.prompts import Prompt
 from hornbook.tasks.text.sources import Item
-from hornbook.text.stop_words import STOP_WORDS
+from hornbook.text.lemmas import STOP_WORDS
 
 CHOICES = ("red", "dark green", "of bread and letters")
 ITEMS = [Item(str(i), {}, ("red",), CHOICES) for i in range(3)]

@@ -7,27 +7,21 @@ import sys
 import typer
 
 from hornbook.cli import (  # noqa: F401  they register their commands
-    baselines,
-    checking,
     deployment,
-    distilling,
-    experiments,
-    explaining,
+    evaluation,
+    finetuning,
     graphs,
     language,
+    prediction,
     pretraining,
-    prompting,
     retrieval,
     runs,
-    serving,
     showing,
-    tasks,
     texts,
     use,
 )
 from hornbook.cli.app import app, print_error
-from hornbook.cli.option_names import as_options
-from hornbook.cli.options import option
+from hornbook.cli.options import as_options, option
 from hornbook.terminal import set_json, set_quiet, set_rewriting
 from hornbook.train.parallel import torchrun
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 from typer.core import TyperGroup
 
-from hornbook.cli.option_names import as_options
+from hornbook.cli.options import as_options
 from hornbook.lifecycle.stopping import begin_work
 from hornbook.terminal import log, set_json, set_quiet, table, wants_json
 from hornbook.train.parallel.torchrun import refuse_command
@@ -158,11 +158,6 @@ def exit_if_stopped(outcome) -> None:
     """Exits with status 130 if a run was stopped."""
     if outcome.ended == "stopped":
         raise typer.Exit(130)
-
-
-def refuse_existing(out: Path, file: str, contents: str) -> None:
-    if (out / file).exists():
-        raise ValueError(f"{out} already holds {contents}: add --overwrite to replace it, or choose another --out")
 
 
 def refuse_unused_options(why: str, is_given: dict[str, bool]) -> None:

@@ -1,11 +1,13 @@
-"""Commands for deployment: `export`, `compare`, `push`."""
+"""Commands for deployment: `export`, `compare`, `push`, `serve`."""
 
+import os
 from pathlib import Path
 
-from hornbook.cli.app import app, print_json, refuse_existing
-from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, option, reads_data
-from hornbook.cli.overwriting import overwriting
-from hornbook.cli.tasks import Data
+from hornbook.cli.app import app, print_json
+from hornbook.cli.finetuning import Data
+from hornbook.cli.language import Weights
+from hornbook.cli.options import MODEL, Device, Model, Overwrite, Reading, argument, flag, option, reads_data
+from hornbook.cli.overwriting import overwriting, refuse_existing
 from hornbook.terminal import counting_display, log, print_result, table
 
 Threads = option(int, "CPU threads for the latency measurement.")
@@ -26,18 +28,17 @@ def export_command(
     overwrite: Overwrite = False,
 ) -> None:
     """Export a model to ONNX, and measure its size, memory, latency and agreement with the original."""
-    out = out or _default_out(model, format)
     from hornbook.deployment.export import export
     from hornbook.report.measured import measurement_rows
 
-    with overwriting(out, frozenset({"exported model"}), overwrite), counting_display("opening the model") as show:
+    out = out or _default_out(model, format)
+    with overwriting(out, {"exported model"}, overwrite), counting_display("opening the model") as show:
         refuse_existing(out, "model.onnx", "an exported model")
         refuse_existing(out, "model.safetensors", "a model")
         for name in ("README.md", "config.json"):
             refuse_existing(out, name, f"a {name}")
-        record = export(
-            model, format, out, data=data, texts=texts, length=length, rounds=rounds, threads=threads, on_progress=show
-        )
+        timing = {"length": length, "rounds": rounds, "threads": threads}
+        record = export(model, format, out, data=data, texts=texts, **timing, on_progress=show)
     table(measurement_rows(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
     print_json({"out": str(out), **record})
@@ -66,21 +67,10 @@ def compare_command(
     from hornbook.report.measured import comparison_table, how_measured, write_comparison_page
 
     out = folder_for(models) if out is None else out
-    with overwriting(out, frozenset({"comparison"}), overwrite), counting_display("opening the models") as show:
-        comparison = compare(
-            models,
-            data=data,
-            split=split,
-            **reading,
-            out=out,
-            length=length,
-            rounds=rounds,
-            threads=threads,
-            batch_size=batch_size,
-            batch_threads=batch_threads,
-            device=device,
-            on_progress=show,
-        )
+    timing = {"length": length, "rounds": rounds, "threads": threads, "device": device}
+    timing |= {"batch_size": batch_size, "batch_threads": batch_threads}
+    with overwriting(out, {"comparison"}, overwrite), counting_display("opening the models") as show:
+        comparison = compare(models, data=data, split=split, **reading, **timing, out=out, on_progress=show)
     headings, rows = comparison_table(comparison)
     table(rows, headings)
     for line in how_measured(comparison):
@@ -115,3 +105,37 @@ def push_command(
     else:
         print_result(f"{upload.url}: {len(upload.files)} files")
     print_json({"name": upload.name, "url": upload.url, "files": upload.files})
+
+
+@app.command("serve", epilog="Example: hornbook serve runs/reviews runs/gpt --port 8080")
+def serve_command(
+    models: argument(list[str] | None, f"Models: {MODEL[0].lower()}{MODEL[1:]} By default en and ko.") = None,
+    host: option(str, "Address to listen on; non-loopback addresses require --api-key.") = "127.0.0.1",
+    port: option(int, "Port; 0 chooses a free one.", min=0, max=65535) = 8000,
+    api_key: option(str | None, "Key that clients must send; defaults to the variable HORNBOOK_API_KEY.") = None,
+    timeout: option(float, "Seconds per request.") = 60.0,
+    queue: option(int, "Requests that may wait per model; more are refused.", min=1) = 64,
+    batch_tokens: option(int, "Tokens of requests that are computed together.", min=1) = 4096,
+    slots: option(int, "Texts that a GPT generates at the same time.", min=1, max=64) = 4,
+    runs: option(Path | None, "Show the runs in this folder on the page, as they train.") = None,
+    log_texts: flag("--log-texts", "Log the texts of requests.") = False,
+    weights: Weights = "float",
+    device: Device = "auto",
+) -> None:
+    """Serve models over HTTP, with a page to use them in the browser and an OpenAI-compatible API."""
+    try:
+        from hornbook.serve.server import ServeSettings, serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("hornbook"):
+            raise
+        raise ValueError(f'serving needs the package {error.name}: pip install "hornbook[serve]"') from None
+    from hornbook.config import checked
+    from hornbook.interop.hub import builtin_names
+
+    checked(timeout, float, "--timeout", above=0, high=86_400)
+    if runs is not None and not runs.is_dir():
+        raise ValueError(f"{runs} is not a folder: give the folder that contains your runs")
+    key, log_text = api_key or os.environ.get("HORNBOOK_API_KEY") or None, log if log_texts else None
+    load = {"timeout": timeout, "max_queue": queue, "batch_tokens": batch_tokens, "slots": slots}
+    settings = ServeSettings(api_key=key, **load, runs=runs, log_text=log_text)
+    serve(models or builtin_names(), host, port, settings, device, weights, log)

@@ -8,8 +8,8 @@ from pathlib import Path
 import typer
 
 from hornbook.cli.app import app, log_problems, print_json
-from hornbook.cli.options import Device, Overwrite, argument, flag, option, parse_overrides
-from hornbook.cli.overwriting import GRAPH, VECTORS, overwriting, refuse_existing_file
+from hornbook.cli.options import Device, Overwrite, argument, comma_separated, flag, option, parse_overrides
+from hornbook.cli.overwriting import overwriting, refuse_existing_file
 from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
 
@@ -35,9 +35,8 @@ def graph_build(
     from hornbook.graph.build import build_graph
     from hornbook.report.formatting import counted
 
-    with overwriting(out, GRAPH, overwrite), counting_display("reading") as show:
-        order = columns.split(",") if columns else None
-        manifest = build_graph(sources, out, columns=order, language=language, on_progress=show)
+    with overwriting(out, {"graph"}, overwrite), counting_display("reading") as show:
+        manifest = build_graph(sources, out, columns=comma_separated(columns), language=language, on_progress=show)
     if manifest.get("already_built"):
         log(f"{out} is already built")
     totals = manifest["totals"]
@@ -159,7 +158,7 @@ def graph_embed(
     options = {"model": model, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "seed": seed}
     options = {name: value for name, value in options.items() if value is not None}
     options |= {"minutes": minutes, "held_out": held_out, "device": device, "overrides": parse_overrides(setting)}
-    with overwriting(out, VECTORS, overwrite, resume), TrainingDisplay() as display:
+    with overwriting(out, {"graph vectors"}, overwrite, resume), TrainingDisplay() as display:
         result = embed_graph(graph, out, **options, resume=resume, on_progress=display)
     if result["ended"] == "stopped":
         log(f"stopped at step {result['step']:,}: rerun with --resume")

@@ -1,11 +1,25 @@
-"""Commands for language models: `generate`, `score`, `perplexity`, `minimal-pairs`, `lm-eval`."""
+"""Commands for language models: `generate`, `score`, `perplexity`, `minimal-pairs`, `lm-eval`, `prompt`."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json, refuse_unused_options
-from hornbook.cli.options import FOLDER_OR_NAME, Device, Gpt, Model, Seed, argument, comma_separated, flag, option
+from hornbook.cli.options import (
+    FOLDER_OR_NAME,
+    Device,
+    Gpt,
+    Model,
+    Overwrite,
+    Seed,
+    argument,
+    comma_separated,
+    flag,
+    option,
+)
+from hornbook.cli.overwriting import overwriting
 from hornbook.cli.texts import FILES_HELP, TextColumn
-from hornbook.terminal import counting_display, log, print_result, table
+from hornbook.terminal import answering_display, counting_display, log, print_result, table
 
 Weights = option(str, "float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
 
@@ -56,23 +70,12 @@ def generate(
         print_result(text)
         print_json({"filled": text})
         return
+    options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty}
+    options |= {"num_beams": num_beams, "length_penalty": length_penalty, "seed": seed}
+    options["max_new_tokens"] = MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens
     stream = _Stream(prompt) if num == 1 else None  # several texts are printed when all are finished
     try:
-        texts = loaded.generate(
-            prompt,
-            MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            num_beams=num_beams,
-            length_penalty=length_penalty,
-            stop=stop or (),
-            seed=seed,
-            num=num,
-            slide=slide,
-            on_token=stream,
-        )
+        texts = loaded.generate(prompt, **options, stop=stop or (), num=num, slide=slide, on_token=stream)
     except KeyboardInterrupt:
         print_result("")  # ends the line of the text so far
         raise
@@ -137,17 +140,9 @@ def minimal_pairs_command(
     """Score minimal pairs (BLiMP): how often the acceptable sentence gets the higher probability."""
     from hornbook.evaluation.minimal_pairs import minimal_pairs
 
-    with counting_display("scoring") as show:
-        result = minimal_pairs(
-            model,
-            data,
-            within_word=within_word,
-            direction=direction,
-            out=out,
-            weights=weights,
-            device=device,
-            on_progress=lambda done, total: show(f"of {total:,} sentences", done),
-        )
+    options = {"within_word": within_word, "direction": direction, "out": out, "weights": weights, "device": device}
+    with counting_display("scoring", "of {:,} sentences") as show:
+        result = minimal_pairs(model, data, **options, on_progress=show)
     rows = [
         (name, f"{each.num_pairs:,}", f"{100 * each.value:.1f}", f"{100 * each.low:.1f} to {100 * each.high:.1f}")
         for name, each in [*result.paradigms.items(), ("mean of the paradigms", result.mean)]
@@ -175,23 +170,15 @@ def perplexity(
     from hornbook.data.problems import Problems
     from hornbook.report.formatting import counted
 
-    if documents not in ("blank-line", "file"):
-        raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
     if baseline is not None and not baseline.exists():
         raise ValueError(f"{baseline} does not exist: check the spelling of --baseline")
     if baseline is not None and file.exists() and baseline.samefile(file):
         raise ValueError("--baseline is the file that is scored: give another text to train the 5-grams on")
     problems = Problems()
     loaded = hornbook.load(model, weights, device)
-    with counting_display("reading") as show:
-        result = loaded.perplexity(
-            file,
-            stride,
-            documents,
-            on_progress=lambda done, total: show(f"of {total:,} tokens", done),
-            text_column=text_column,
-            problems=problems,
-        )
+    options = {"text_column": text_column, "problems": problems}
+    with counting_display("reading", "of {:,} tokens") as show:
+        result = loaded.perplexity(file, stride, documents, **options, on_progress=show)
     log_problems(problems.to_dict())
     results = [result]
     if baseline is not None:
@@ -242,3 +229,96 @@ def lm_eval(
     if limit is not None:
         log(f"note: scored on the first {limit} examples of each task only; do not compare with full results")
     print_json({"results": evaluation["results"], "versions": evaluation.get("versions", {}), "limit": limit})
+
+
+@app.command(
+    "prompt",
+    epilog="Example: hornbook prompt runs/gpt --task sst-2-question --data glue/SST-2 --shots 0,1,8 --out shots",
+)
+def prompt_command(
+    model: argument(str | None, "A GPT: a run folder, a folder, or a Hugging Face name.") = None,
+    task: option(str | None, "A shipped task (see --list), or your own .toml file.") = None,
+    data: option(str | None, "Folder or file with the task's examples.") = None,
+    out: option(Path | None, "Folder for predictions, scores and report.") = None,
+    shots: option(str, "Numbers of few-shot examples, such as 0,1,8.") = "0",
+    seeds: option(int, "Number of few-shot samples drawn per --shots value.") = 3,
+    limit: option(int | None, "Ask only this many questions, always the same ones.") = None,
+    normalize: option(str | None, "Length normalisation of choices: token, byte, sum or answer.") = None,
+    dictionary: option(
+        Path | None, "Dictionary of the word-by-word baseline: a word and its translation per line."
+    ) = None,
+    resume: flag("--resume", "Resume what is in --out, or start it.") = False,
+    is_list: flag("--list", "List the shipped tasks and exit.") = False,
+    show: flag("--show", "Print the prompt of one question and exit.") = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+) -> None:
+    """Evaluate a GPT on a task by prompting, by number of few-shot examples. Ctrl-C saves; --resume resumes."""
+    if is_list:
+        _list()
+        return
+    is_resumed = resume and out is not None and (out / "run.json").exists()
+    if (task is None or data is None) and (show or not is_resumed):
+        missing = "task" if task is None else "data"
+        raise ValueError(f"prompt needs --{missing}; --list names the shipped tasks")
+    num_shots = _numbers(shots)
+    if show:
+        _show(task, data, num_shots)
+        return
+    if out is None or (model is None and not is_resumed):
+        missing = "--out" if out is None else "a model"
+        raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
+    from hornbook.evaluation.prompting.prompt import prompt
+    from hornbook.report.formatting import metric_label
+    from hornbook.report.prompting import degenerate_note, rows_of
+
+    options = {"shots": num_shots, "seeds": seeds, "limit": limit, "normalize": normalize, "dictionary": dictionary}
+    options |= {"resume": resume, "device": device}
+    replaced = overwriting(out, {"prompted task"}, overwrite, resume)
+    with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
+        result = prompt(model, task, data, out, **options, on_progress=on_progress, log=log)
+    rows = [(name, num, *(text for _, text in cells), note) for name, num, cells, note in rows_of(result)]
+    table(rows, ("model", "examples", *map(metric_label, result["metrics"]), ""))
+    for name, metric in result["metrics"].items():
+        print_result(f"{metric_label(name)}: {metric['words']}")
+    if reason := degenerate_note(result):
+        log(f"note: {reason}")
+    print_result(f"{result['interval']}; {result['questions']:,} questions; {out / 'report.html'}")
+    print_json({"out": str(out), "points": result["points"], "baselines": result["baselines"]})
+
+
+@contextlib.contextmanager
+def _explain_how_to_resume(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; the answers are saved in {out}: rerun with --resume") from None
+
+
+def _numbers(shots: str) -> list[int]:
+    parts = [part.strip() for part in shots.split(",")]
+    if not all(part.isdigit() for part in parts):
+        raise ValueError(f"--shots takes comma-separated numbers from 0, such as 0,1,8, not '{shots}'")
+    return [int(part) for part in parts]
+
+
+def _list() -> None:
+    from hornbook.tasks.text.definition import read_task, shipped
+
+    tasks = [read_task(name) for name in shipped()]
+    rows = [(task.name, ", ".join(task.metrics), task.about) for task in tasks]
+    table(rows, ("task", "metrics", "description"), is_prose=True)
+    print_json({task.name: task.about for task in tasks})
+
+
+def _show(task: str, data: str, shots: list[int]) -> None:
+    """Prints the prompt of the first question, regardless of the context length of any model."""
+    from hornbook.tasks.text.definition import AS_WRITTEN, read_task
+    from hornbook.tasks.text.prompts import shown_prompts
+
+    prompts = shown_prompts(read_task(task), data, shots)
+    for shown in prompts:
+        variant = "" if shown["variant"] == AS_WRITTEN else f", {shown['variant']}"
+        print_result(f"--- examples: {shown['shots']}{variant}\n{shown['prompt']}")
+        print_result(f"--- answers: {' |'.join(shown['answers'])}")
+    print_json({"prompts": prompts})

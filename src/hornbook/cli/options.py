@@ -1,13 +1,17 @@
-"""How options of commands are declared, and those that several commands have."""
+"""How options of commands are declared; those that several commands have; messages of the library in their words."""
 
 import functools
 import inspect
+import os
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from hornbook.interop.hub import BUILTIN_MODELS
 from hornbook.lifecycle.requests import as_overrides
 
 
@@ -61,13 +65,23 @@ def refuse_folder(argument: str, last: str) -> None:
 
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
     """Parses --set and --device into overrides of settings."""
-    overrides = {}
+    given = named_values(pairs, "--set takes key=value, such as --set optimizer.lr=3e-4")
+    return {name: value.strip() for name, value in given} | as_overrides(device=None if device == "auto" else device)
+
+
+def named_values(pairs: list[str] | None, form: str) -> list[tuple[str, str]]:
+    """(name, value) of each NAME=VALUE of an option that may be repeated; `form` tells in errors what the option takes.
+
+    >>> named_values(["lang=en", "lang=de"], "--where takes column=value")
+    [('lang', 'en'), ('lang', 'de')]
+    """
+    values = []
     for pair in pairs or []:
-        key, sign, value = pair.partition("=")
+        name, sign, value = pair.partition("=")
         if not sign:
-            raise ValueError(f"--set takes key=value, such as --set optimizer.lr=3e-4, not '{pair}'")
-        overrides[key.strip()] = value.strip()
-    return overrides | as_overrides(device=None if device == "auto" else device)
+            raise ValueError(f"{form}, not '{pair}'")
+        values.append((name.strip(), value))
+    return values
 
 
 def comma_separated(text: str | None) -> list[str] | None:
@@ -114,3 +128,41 @@ def reads_data(*left_out: str) -> Callable[[Callable], Callable]:
         return call
 
     return decorate
+
+
+# The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
+# settings, and the command line its options.
+SAME_NAME = """
+    api_key append batch_tokens choices clean columns data delimiter dtype encoding exclude flops graph held_out host
+    join label links lr lr_search method minutes minutes_each model num_beams pair reason recipe resume sbatch shots
+    slide steps strict task text text_column texts vectors where word_vectors
+"""
+OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
+    "augment.model": "--augment-model",
+    "corpora": "--corpus",
+    "init_from": "--from",
+    "key": "--id",
+    "task.head": "--head",
+    "task.pair_encoding": "--pair-encoding",
+    "tflops": "--device-tflops",
+}
+PHRASES = {"remove the folder": "add --overwrite", "model.fill(text)": "--fill"}  # what has no argument
+# A name as a word of its own, then True, a quoted value, or no value. So paths and settings (model.width=64) are kept.
+NAMES = "|".join(map(re.escape, OPTION_OF))
+ARGUMENT = re.compile(rf"(?<![\w./'\"=-])({NAMES})=(?:True\b|(['\"])(.*?)\2|(?=[\s,;:)]|$))")
+
+
+def as_options(text: str) -> str:
+    """A message of the library in the words of the command line.
+
+    >>> as_options("use recipe='tinybert' or a smaller batch_tokens=, or remove the folder")
+    'use --recipe tinybert or a smaller --batch-tokens, or add --overwrite'
+    """
+
+    def option(match: re.Match) -> str:
+        return OPTION_OF[match[1]] + ("" if match[3] is None else f" {shlex.quote(match[3])}")
+
+    text = ARGUMENT.sub(option, text).replace(f"{BUILTIN_MODELS}{os.sep}", "")  # built-in models by their names
+    for phrase, of_command in PHRASES.items():
+        text = text.replace(phrase, of_command)
+    return text

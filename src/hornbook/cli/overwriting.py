@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-RUN = frozenset({"run", "fine-tuned run", "several runs", "baseline", "probe"})
-TOKENIZER = frozenset({"tokenizer"})
-GRAPH = frozenset({"graph"})
-VECTORS = frozenset({"graph vectors"})
-CORPUS = frozenset({"corpus", "unfinished corpus"})
-INDEX = frozenset({"index", "unfinished index"})
+RUN = {"run", "fine-tuned run", "several runs", "baseline", "probe"}
 # Everything that hornbook writes at the top level of any kind of folder.
 OWN_NAMES = """
     run.json metrics.jsonl samples.json tensorboard checkpoints best kept generator stages config.json
@@ -29,7 +24,7 @@ OWN_NAMES = """
 
 
 @contextmanager
-def overwriting(out: Path, kinds: frozenset[str], overwrite: bool, resume: bool = False) -> Iterator[None]:
+def overwriting(out: Path, kinds: set[str], overwrite: bool, resume: bool = False) -> Iterator[None]:
     """With `--overwrite`, moves the folder `out` aside while the command writes a new one, then removes the old one. If
     the command fails before it writes anything, the old folder is restored. A folder of another kind than `kinds`, or
     with files that hornbook did not write, is refused, as is one that cannot be written."""
@@ -61,7 +56,7 @@ def check_writable(out: Path) -> None:
         raise ValueError(f"{out} cannot be written, as {nearest} is not a writable folder: choose another --out")
 
 
-def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
+def refuse_foreign(out: Path, kinds: set[str]) -> None:
     """Raises if `--overwrite` would remove files that hornbook did not write, or another kind of folder."""
     from hornbook.lifecycle.locking import run_lock
     from hornbook.report.info import describe
@@ -78,6 +73,11 @@ def refuse_foreign(out: Path, kinds: frozenset[str]) -> None:
         raise ValueError(f"{out} holds a {kind}, which this command does not write: choose another --out")
     with run_lock(out):  # raises if a process is writing to it
         pass
+
+
+def refuse_existing(out: Path, file: str, contents: str) -> None:
+    if (out / file).exists():
+        raise ValueError(f"{out} already holds {contents}: add --overwrite to replace it, or choose another --out")
 
 
 def refuse_existing_file(path: Path, overwrite: bool) -> None:

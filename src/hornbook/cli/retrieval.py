@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json
-from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, option, reads_data
-from hornbook.cli.overwriting import INDEX, overwriting
+from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, named_values, option, reads_data
+from hornbook.cli.overwriting import overwriting
 from hornbook.terminal import counting_display, log, print_result, table
 
 IndexFolder = argument(Path, "Index folder that hornbook embed wrote.")
@@ -31,19 +31,10 @@ def embed(
 
     if append and overwrite:
         raise ValueError("--append adds to the index and --overwrite replaces it: give only one of them")
-    with overwriting(out, INDEX, overwrite), counting_display("reading") as show:
-        built = build_index(
-            file,
-            out,
-            model,
-            key=key,
-            dtype=dtype,
-            append=append,
-            **reading,
-            device=device,
-            log=log,
-            on_progress=lambda done, total: show(f"embedded, of {total:,} texts", done),
-        )
+    options = {"key": key, "dtype": dtype, "append": append, **reading, "device": device}
+    replaced = overwriting(out, {"index", "unfinished index"}, overwrite)
+    with replaced, counting_display("reading", "embedded, of {:,} texts") as show:
+        built = build_index(file, out, model, **options, log=log, on_progress=show)
     log_problems({kind: each for kind, each in built.problems.to_dict().items() if kind != "kept_empty_text"})
     print_result(f"{out}: {built.rows:,} texts, {built.dtype} vectors of width {built.width}, by {built.model}")
     log(f'  hornbook search {out} "..."')
@@ -80,11 +71,8 @@ def search_command(
 def parse_filters(pairs: list[str] | None) -> dict[str, list[str]]:
     """Parses --where: the values that each column may have."""
     filters: dict[str, list[str]] = {}
-    for pair in pairs or []:
-        column, sign, value = pair.partition("=")
-        if not sign:
-            raise ValueError(f"--where takes column=value, such as --where lang=en, not '{pair}'")
-        filters.setdefault(column.strip(), []).append(value)
+    for column, value in named_values(pairs, "--where takes column=value, such as --where lang=en"):
+        filters.setdefault(column, []).append(value)
     return filters
 
 
@@ -108,13 +96,8 @@ def evaluate_retrieval_command(
     if num_errors < 0:
         raise ValueError(f"--num-errors must be at least 0, not {num_errors}")
     judged = read_retrieval(data, split)
-    with counting_display("reading") as show:
-        result = evaluate_retrieval(
-            model,
-            judged,
-            device=device,
-            on_progress=lambda done, total: show(f"embedded, of {total:,} documents", done),
-        )
+    with counting_display("reading", "embedded, of {:,} documents") as show:
+        result = evaluate_retrieval(model, judged, device=device, on_progress=show)
     log(result["embedding"])
     log(f"{result['queries']:,} queries of {split}, {result['documents']:,} documents")
     if result["unknown_documents"]:

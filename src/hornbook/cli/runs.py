@@ -1,4 +1,4 @@
-"""The commands `runs list` and `runs clean`."""
+"""Commands on the folders of runs: `info`, `report`, `runs list`, `runs clean`."""
 
 from pathlib import Path
 
@@ -9,7 +9,32 @@ from hornbook.cli.app import app, print_json
 from hornbook.cli.options import argument, flag
 from hornbook.terminal import log, print_result, table
 
+PLOTS = (
+    *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "trials.png", "curve.png", "score-by-flops.png"),
+    "comparison.png",
+)
 Folder = argument(Path, "The folder that holds the runs.")
+
+
+@app.command("info", epilog="Example: hornbook info runs/first")
+def info(path: argument(str, "Any folder that hornbook or transformers wrote, or a built-in model (en, ko).")) -> None:
+    """Describe a folder: what it is, parameters, tokens, data, loss or scores."""
+    from hornbook.report.info import describe
+
+    description = describe(path)
+    table(description["lines"])
+    print_json(description)
+
+
+@app.command("report", epilog="Example: hornbook report runs/first")
+def report(run: argument(Path, "Run folder.")) -> None:
+    """Write report.html and its plots into a run folder."""
+    from hornbook.report.page import write_report
+
+    page = str(write_report(run))
+    plots = [str(run / name) for name in PLOTS if (run / name).exists()]
+    print_result(" and ".join([page, *plots]))
+    print_json({"page": page, "pictures": plots})
 
 
 class RunsGroup(TyperGroup):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import app, log_problems, print_error, print_json, refuse_existing
-from hornbook.cli.options import Overwrite, argument, flag, option
-from hornbook.cli.overwriting import CORPUS, TOKENIZER, check_writable, overwriting
+from hornbook.cli.app import app, log_problems, print_error, print_json
+from hornbook.cli.options import Overwrite, argument, flag, named_values, option
+from hornbook.cli.overwriting import check_writable, overwriting, refuse_existing
 from hornbook.terminal import (
     building_display,
     counting_display,
@@ -57,7 +57,7 @@ def tokenizer_train(
 
     problems = Problems()
     texts = (document.text for document in read_documents(files, text_column=text_column, problems=problems))
-    with _exit_on_interrupt(), overwriting(out, TOKENIZER, overwrite), run_lock(out):
+    with _exit_on_interrupt(), overwriting(out, {"tokenizer"}, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         with counting_display("reading") as show:
             options = {"kind": kind, "vocab_size": vocab_size, "cased": cased, "add_prefix_space": add_prefix_space}
@@ -96,10 +96,10 @@ def tokenizer_extend(
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.text.extension import MIN_COUNT, words_worth_adding
+    from hornbook.text.fit import MIN_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
 
-    with overwriting(out, TOKENIZER, overwrite), run_lock(out):
+    with overwriting(out, {"tokenizer"}, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         extended = Tokenizer.load(model_folder(tokenizer))
         if word_list is None:
@@ -178,28 +178,16 @@ def corpus_build(
     from hornbook.interop.hub import model_folder
     from hornbook.report.formatting import counted
 
-    if documents not in ("blank-line", "file"):
-        raise ValueError(f"--documents must be blank-line or file, not '{documents}'")
+    options = {"workers": workers, "documents": documents, "text_column": text_column, "clean": clean}
+    options |= {"deduplicate": not keep_duplicates, "near_duplicates": near_duplicates}
     linker = None
     if graph is not None:
         from hornbook.graph.linking import EntityLinker
 
         linker = EntityLinker(graph)
-    with overwriting(out, CORPUS, overwrite), building_display() as show:
-        manifest = build_corpus(
-            files,
-            model_folder(tokenizer),
-            out,
-            workers=workers,
-            documents=documents,
-            text_column=text_column,
-            clean=clean,
-            deduplicate=not keep_duplicates,
-            near_duplicates=near_duplicates,
-            exclude=[_evaluation_set(name) for name in exclude or ()],
-            linker=linker,
-            on_progress=show,
-        )
+    with overwriting(out, {"corpus", "unfinished corpus"}, overwrite), building_display() as show:
+        options["exclude"] = [_evaluation_set(name) for name in exclude or ()]
+        manifest = build_corpus(files, model_folder(tokenizer), out, **options, linker=linker, on_progress=show)
     totals, num_shards = manifest["totals"], len(manifest["shards"])
     if manifest.get("already_built"):
         log(f"{out} is already built")
@@ -262,24 +250,12 @@ def corpus_web(
     from hornbook.report.formatting import counted
 
     check_writable(out)
-    if bad := [pair for pair in sbatch or [] if "=" not in pair]:
-        raise ValueError(f"--sbatch must be NAME=VALUE, not '{bad[0]}'")
+    options = {"links": links or (), "preset": preset, "min_votes": min_votes, "language": language}
+    options |= {"exclude_hosts": exclude_host or (), "quality": not keep_low_quality}
+    options |= {"keep_near_duplicates": keep_near_duplicates, "executor": executor, "workers": workers}
+    options["sbatch"] = dict(named_values(sbatch, "--sbatch must be NAME=VALUE"))
     with web_display() as show:
-        record = build_web_corpus(
-            pages,
-            out,
-            links=links or (),
-            preset=preset,
-            min_votes=min_votes,
-            language=language,
-            exclude_hosts=exclude_host or (),
-            quality=not keep_low_quality,
-            keep_near_duplicates=keep_near_duplicates,
-            executor=executor,
-            workers=workers,
-            sbatch=dict(pair.split("=", 1) for pair in sbatch or []),
-            on_progress=show,
-        )
+        record = build_web_corpus(pages, out, **options, on_progress=show)
     if "submitted" in record:
         done, total = record["tasks"]
         state = "are in the queue" if record.get("is_running") else "are submitted"

@@ -153,19 +153,14 @@ def _build(
     settings = state.request["settings"]
     state.seen.folder = out
     merger = _Merger(out, state, tokenizer.vocab_size, on_progress)
-    pool = None
-    try:
-        with explaining_interruptions(lambda: f" ({len(state.shards)} shards are complete)"), interruptible():
-            pool = EncodingPool(out, tokenizer, settings["clean"], workers, settings["near_duplicates"], linker)
+    options = {"clean": settings["clean"], "near_duplicates": settings["near_duplicates"], "linker": linker}
+    with explaining_interruptions(lambda: f" ({len(state.shards)} shards are complete)"), interruptible():
+        with EncodingPool(out, tokenizer, workers, **options) as pool:
             batch_characters = min(BATCH_CHARACTERS, 4 * settings["shard_tokens"])
             batches = read_batches(read_sources(out / SOURCES), state, batch_characters)
             for batch, encoded in _encode_in_order(batches, pool):
                 merger.accept(batch, encoded)
-            pool.close()
-            return merger.finish()
-    finally:
-        if pool:
-            pool.kill()
+        return merger.finish()
 
 
 def read_batches(sources: Iterable[Source], state: BuildState, batch_characters: int) -> Iterator[DocumentBatch]:

@@ -67,7 +67,7 @@ def read_documents(
 
 def check_documents(documents: str) -> None:
     if documents not in ("blank-line", "file"):
-        raise ValueError(f'documents must be "blank-line" or "file", not {documents!r}')
+        raise ValueError(f"documents must be blank-line or file, not {documents!r}")
 
 
 def no_documents(problems: Problems) -> str:

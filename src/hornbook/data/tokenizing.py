@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -69,11 +69,12 @@ def clean_text(text: str, clean: str | None) -> tuple[str, dict[str, int]]:
 def encode_documents(
     tokenizer,
     texts: list[str],
-    clean: str | None,
+    file_mentions: Sequence | None = None,
+    *,
+    clean: str | None = None,
     near_duplicates: bool = False,
     excluded: ExcludedTexts | None = None,
     linker: EntityLinkerProtocol | None = None,
-    file_mentions: Sequence | None = None,
 ) -> EncodedDocuments:
     """Encodes documents; `file_mentions` has the mentions that their files give, None for a text without them."""
     from hornbook.text.sentences import split_sentences
@@ -148,50 +149,25 @@ def mention_tokens(offsets: np.ndarray, mentions: Sequence[tuple[int, int, int]]
     return tokens, entities[firsts]
 
 
-class EncodingPool:
+class EncodingPool(WorkerPool):
     """Encodes batches in worker processes, or in this one when `workers` is 0. The workers read the tokenizer and the
-    word sequences of evaluation sets, if there are any, from the folder."""
+    word sequences of evaluation sets, if there are any, from the folder. `options` are those of `encode_documents`."""
 
-    def __init__(
-        self,
-        corpus_folder: Path,
-        tokenizer,
-        clean: str | None,
-        workers: int,
-        near_duplicates: bool = False,
-        linker: EntityLinkerProtocol | None = None,
-    ):
-        self._encode = _encoder(corpus_folder, tokenizer, clean, near_duplicates, linker)
+    def __init__(self, corpus_folder: Path, tokenizer, workers: int, **options: Any):
+        super().__init__(workers, _start_worker, (corpus_folder, options))
+        self._encode = _encode_in_worker if workers else _encoder(corpus_folder, tokenizer, options)
         # Two batches per worker keep it busy while this process writes a shard; more would only take memory.
         self.max_in_flight = 2 * workers + 1
-        options = (corpus_folder, clean, near_duplicates, linker)
-        self._workers = WorkerPool(workers, _start_worker, options) if workers else None
 
     def submit(self, texts: list[str], file_mentions: list | None = None) -> Future:
         """Encodes texts as `encode_documents` does."""
-        if self._workers:
-            return self._workers.submit(_encode_in_worker, texts, file_mentions)
-        future = Future()
-        future.set_result(self._encode(texts, file_mentions=file_mentions))
-        return future
-
-    def close(self) -> None:
-        """Ends the workers when all submitted work is done."""
-        if self._workers:
-            self._workers.close()
-
-    def kill(self) -> None:
-        """Ends the workers immediately and discards their work, unless they are closed already."""
-        if self._workers:
-            self._workers.kill()
+        return super().submit(self._encode, texts, file_mentions)
 
 
 _encode: Callable[..., EncodedDocuments]  # of a worker process
 
 
-def _start_worker(
-    corpus_folder: Path, clean: str | None, near_duplicates: bool, linker: EntityLinkerProtocol | None
-) -> None:
+def _start_worker(corpus_folder: Path, options: dict[str, Any]) -> None:
     # One thread per process: the processes already use all cores.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
@@ -199,19 +175,15 @@ def _start_worker(
     from hornbook.text.tokenizer import Tokenizer
 
     global _encode
-    _encode = _encoder(corpus_folder, Tokenizer.load(corpus_folder), clean, near_duplicates, linker)
+    _encode = _encoder(corpus_folder, Tokenizer.load(corpus_folder), options)
 
 
 def _encode_in_worker(texts: list[str], file_mentions: list | None) -> EncodedDocuments:
-    return _encode(texts, file_mentions=file_mentions)
+    return _encode(texts, file_mentions)
 
 
-def _encoder(
-    corpus_folder: Path, tokenizer, clean: str | None, near_duplicates: bool, linker: EntityLinkerProtocol | None
-) -> Callable[..., EncodedDocuments]:
+def _encoder(corpus_folder: Path, tokenizer, options: dict[str, Any]) -> Callable[..., EncodedDocuments]:
     """`encode_documents` with the options of a build."""
     file = corpus_folder / EXCLUDED
     excluded = ExcludedTexts(np.load(file)) if file.exists() else None
-    return partial(
-        encode_documents, tokenizer, clean=clean, near_duplicates=near_duplicates, excluded=excluded, linker=linker
-    )
+    return partial(encode_documents, tokenizer, excluded=excluded, **options)

@@ -7,30 +7,43 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, Self
 
 from hornbook.lifecycle.stopping import die_with_parent, starting_children
 
 
 class WorkerPool:
-    """Spawned processes that end with this one and do not import its main script."""
+    """Spawned processes that end with this one and do not import its main script; with 0 workers, this process does the
+    work. As a context, it ends the workers when all submitted work is done, after an error immediately."""
 
     def __init__(self, workers: int, initializer: Callable[..., None] = die_with_parent, initargs: tuple = ()):
-        self._executor = ProcessPoolExecutor(workers, get_context("spawn"), initializer, initargs)
+        context = get_context("spawn")
+        self._executor = ProcessPoolExecutor(workers, context, initializer, initargs) if workers else None
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future:
+        if self._executor is None:
+            future = Future()
+            future.set_result(function(*arguments))
+            return future
         with starting_children(), main_hidden():
             return self._executor.submit(function, *arguments)
 
-    def close(self) -> None:
-        """Ends the workers when all submitted work is done."""
-        self._executor.shutdown(wait=True)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        try:
+            if self._executor and error is None:
+                self._executor.shutdown(wait=True)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
-        """Ends the workers immediately and discards their work, unless they are closed already."""
-        for process in list((self._executor._processes or {}).values()):
-            process.kill()
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        """Ends the workers immediately and discards their work, unless they have ended already."""
+        if self._executor:
+            for process in list((self._executor._processes or {}).values()):
+                process.kill()
+            self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 _hiding = threading.Lock()

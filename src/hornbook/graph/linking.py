@@ -20,8 +20,7 @@ import numpy as np
 
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.paths import expand_ranges
-from hornbook.text.lemmas import base_form, normalized, split_words
-from hornbook.text.stop_words import STOP_WORDS
+from hornbook.text.lemmas import STOP_WORDS, base_form, normalized, split_words
 
 CONTEXT_POWER = 2.0
 MAX_CANDIDATES = 20  # of a mention, by prior

@@ -1,4 +1,4 @@
-"""How well a vocabulary fits a text: tokens per word, unknown tokens, vocabulary use."""
+"""How well a vocabulary fits a text: tokens per word, unknown tokens, vocabulary use, and the words worth adding."""
 
 import re
 import unicodedata
@@ -9,10 +9,13 @@ from itertools import islice
 
 import numpy as np
 
+from hornbook.config import checked
 from hornbook.text.tokenizer import Tokenizer
 
-WORD = re.compile(r"\w+")
+WORD, LETTERS = re.compile(r"\w+"), re.compile(r"[^\W\d_]{3,}")
 BATCH_TEXTS = 256
+MIN_COUNT = 5  # of a word that is added
+COUNTED_AT_MOST = 2_000_000  # distinct words in memory; beyond this the rarest are dropped
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,28 @@ def _batched(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     remaining = iter(texts)
     while batch := list(islice(remaining, size)):
         yield batch
+
+
+def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words: int) -> list[str]:
+    """The `num_words` words whose addition saves the most tokens: count x (tokens - 1), or count x tokens if one of
+    them is the unknown token. Only words that occur at least five times are considered.
+    """
+    num_words = checked(num_words, int, "the number of words to add", low=1)
+    counts: Counter = Counter()
+    dropped_count = 0
+    for text in documents:
+        counts.update(LETTERS.findall(tokenizer.normalize(text)))
+        if len(counts) > COUNTED_AT_MOST:
+            dropped_count += 1  # higher each time, so that the table always shrinks
+            counts = Counter({word: count for word, count in counts.items() if count > dropped_count})
+    frequent = sorted(word for word, count in counts.items() if count >= MIN_COUNT)
+    if not frequent:
+        return []
+    encoded = tokenizer.encode_sentences([f" {word}" for word in frequent])
+    ends = np.cumsum(encoded.lengths)
+    unknown = np.concatenate([[0], np.cumsum(encoded.ids == (-1 if tokenizer.unk_id is None else tokenizer.unk_id))])
+    is_known = unknown[ends] == unknown[ends - encoded.lengths]
+    saved = dict(zip(frequent, (encoded.lengths - is_known).tolist(), strict=True))
+    saved = {word: counts[word] * num_tokens for word, num_tokens in saved.items() if num_tokens > 0}
+    best = sorted(saved, key=lambda word: (-saved[word], word))
+    return best[:num_words]

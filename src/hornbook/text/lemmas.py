@@ -1,4 +1,4 @@
-"""Words of a text, and base forms of words: English inflection and Korean particles.
+"""Words of a text, English stop words, and base forms of words: English inflection and Korean particles.
 
 The base form is found by rules that are accepted only where the result is a known word, as in WordNet's Morphy: no
 dictionary is shipped, the known words are those of the graph or vocabulary at hand.
@@ -77,6 +77,23 @@ _MAX_PARTICLES = 3  # 나무들에서는 is 나무 with three of them
 _HANGUL = range(0xAC00, 0xD7A4)
 _RIEUL = 8  # index of the final consonant ㄹ
 
+# A text rarely ends in a stop word, so the GPT-2 paper excludes them as predictions of the last word of LAMBADA. The
+# paper does not list them; these are articles, pronouns, prepositions, conjunctions, auxiliary verbs, and adverbs that
+# refer to another word.
+_STOP_WORDS = """
+a an the this that these those
+i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers
+herself it its itself they them their theirs themselves who whom whose which what
+and but or nor so yet if because although though while whereas unless until since than as whether
+of in on at by for from with without to into onto upon about above below over under between among through during
+before after against toward towards behind beside besides beyond across along around near off up down out
+be am is are was were been being do does did done doing have has had having will would shall should can could may
+might must ought
+not no any some all both each every either neither few more most other another such own same
+very too just only even also then there here when where why how again once
+s t d ll m re ve don
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 _ASCII_WORD = re.compile(r"[^\W_]+|\S")
 

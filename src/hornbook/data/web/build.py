@@ -263,8 +263,8 @@ def _run_locally(
     a server process, which would stay when this one is killed."""
     import dill
 
-    start, pool = time.perf_counter(), WorkerPool(workers)
-    try:
+    start = time.perf_counter()
+    with WorkerPool(workers) as pool:
         for name, pipeline, tasks in stages:
             with _quiet():
                 from datatrove.executor import LocalPipelineExecutor
@@ -279,9 +279,6 @@ def _run_locally(
                 if on_progress is not None:
                     num_done, seconds = tasks - len(pending), time.perf_counter() - start
                     on_progress(WebProgress(name, num_done, tasks, *_num_read(work), bytes_total, seconds))
-        pool.close()
-    finally:
-        pool.kill()
 
 
 def _num_read(work: Path) -> tuple[int, int]:

@@ -17,8 +17,8 @@ from hornbook.tasks.text.definition import TextTask
 from hornbook.tasks.text.metrics import TextAnswer
 from hornbook.tasks.text.prompts import Prompt, answer
 from hornbook.tasks.text.sources import Item
+from hornbook.text.lemmas import STOP_WORDS
 from hornbook.text.sentences import split_sentences
-from hornbook.text.stop_words import STOP_WORDS
 
 Progress = Callable[[int], None]  # receives the number of answered questions
 QUESTIONS_PER_CALL = 256  # questions per call of the model

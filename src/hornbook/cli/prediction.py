@@ -1,4 +1,4 @@
-"""Commands for labelled data: `finetune`, `evaluate`, `predict`, `features`."""
+"""Commands that apply fine-tuned models to data: `evaluate`, `predict`, `features`."""
 
 import itertools
 import sys
@@ -9,183 +9,24 @@ from hornbook.cli.app import (
     log_problems,
     print_json,
     refuse_unused_options,
-    report_interruption,
-    show_recorded_settings,
-    show_settings,
 )
+from hornbook.cli.finetuning import MAX_ROWS, Data, print_scores
 from hornbook.cli.options import (
-    MODEL,
     Device,
-    OptionalSeed,
-    Overrides,
-    Overwrite,
     Reading,
-    Resume,
-    Show,
     argument,
     flag,
     option,
-    parse_overrides,
     reads_data,
     split_model,
     with_optional_model,
 )
-from hornbook.cli.overwriting import RUN, check_writable, overwriting, refuse_existing_file
-from hornbook.lifecycle.requests import as_overrides
-from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
-from hornbook.train.parallel.torchrun import as_restarted, refuse_command
+from hornbook.cli.overwriting import check_writable, refuse_existing_file
+from hornbook.terminal import counting_display, log, print_result, table, wants_json
 
-TaskName = option(str, "Data set (mrpc, squad2, conll2003 ...) or task kind.", "--task")
-TaskToLearn = option(str | None, "Data set (mrpc, squad2 ...) or task kind; defaults to classification.", "--task")
-Data = option(str | None, "The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx.")
 Graph = option(str | None, "New path of the run's knowledge graph, if it was moved.")
-STANDARD = Path("-")  # input or output
-MAX_ROWS = 50  # classes that are printed
 Runs = argument(list[str], "Fine-tuned run or model folder; several form an ensemble.")
-
-
-@app.command("finetune", epilog="Example: hornbook finetune --data reviews.csv --out runs/reviews")
-@reads_data()
-def finetune_command(
-    model: argument(str | None, f"{MODEL} By default the built-in model for the language of the texts.") = None,
-    task: TaskToLearn = None,
-    data: Data = None,
-    out: option(Path | None, "Run folder to write.") = None,
-    epochs: option(float | None, "Passes over the training split.") = None,
-    lr: option(float | None, "Peak learning rate.") = None,
-    batch_size: option(int | None, "Examples per batch.") = None,
-    seed: OptionalSeed = None,
-    head: option(str | None, "Task head: linear (published), mlp, cnn, bilstm or attention.") = None,
-    pair_encoding: option(
-        str | None, "Encode a pair jointly (joint), separately (separate), or in both orders (both)."
-    ) = None,
-    reason: option(str | None, "kagnet: multiple choice also reads the paths of --graph to each answer.") = None,
-    graph: option(Path | None, "Graph folder: for --reason, or the one whose entities an ERNIE reads.") = None,
-    vectors: option(Path | None, "Folder that 'hornbook graph embed' wrote, for --reason.") = None,
-    seeds: option(int, "Number of runs with different seeds; the best is kept.") = 1,
-    lr_search: flag(
-        "--lr-search", "Try the four published learning rates (higher for narrow models) and keep the best."
-    ) = False,
-    reading: Reading = None,
-    override: Overrides = None,
-    resume: Resume = False,
-    show: Show = False,
-    dry_run: flag("--dry-run", "Summarize the data and the expected training time, and exit.") = False,
-    overwrite: Overwrite = False,
-    device: Device = "auto",
-) -> None:
-    """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
-    resume, overwrite = as_restarted(resume, overwrite)
-    overrides = parse_overrides(override, device)
-    overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
-    if any(value is not None for value in (reason, graph, vectors)):
-        from hornbook.runs.finetuning.api import graph_overrides
-
-        overrides |= graph_overrides(reason, graph, vectors)
-    settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
-    options = {**reading, **settings, "overrides": overrides}
-    if show and show_recorded_settings(out, resume):
-        return
-    if task == "text" or (task is None and resume and _is_text_run(out)):
-        from hornbook.cli.prompting import finetune_as_text
-
-        refuse_command("finetune --task text")
-        is_given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
-        is_given |= {"--seeds": seeds > 1, "--lr-search": lr_search, "--reason": bool(reason)}
-        is_given |= {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
-        refuse_unused_options("with --task text", is_given)
-        if model is None and not resume:
-            raise ValueError("--task text needs a GPT, and the built-in models are encoders: name a GPT first")
-        finetune_as_text(model, data, out, overrides | as_overrides(**settings), resume, overwrite, show)
-        return
-    if show:
-        from hornbook.runs.finetuning.api import resolve_settings
-        from hornbook.runs.finetuning.record import FinetuneRequest
-
-        request = FinetuneRequest.of(model, data, task or "classification", **options)
-        show_settings(resolve_settings(request, data, log=log))
-        return
-    if dry_run:
-        from hornbook.cli.checking import print_dry_run
-
-        print_dry_run(model, data, task, seeds, lr_search, **options)
-        return
-    if resume and data is None:
-        from hornbook.runs.finetuning.api import recorded_request
-
-        data = recorded_request(out).get("data")
-    if data is None or out is None:
-        raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
-    from hornbook.runs.finetuning.api import finetune
-
-    options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}
-    replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out), TrainingDisplay() as display:
-        result = finetune(model, data, task, out, **options, on_progress=display, log=log)
-    report_result(result)
-    print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
-
-
-def _is_text_run(out: Path | None) -> bool:
-    """Whether a folder holds a run of --task text, which may be resumed without giving the task again."""
-    from hornbook.lifecycle.run_folder import recorded
-
-    return recorded(out).get("command") == "finetune-text"
-
-
-def report_result(result, advice: str = "--seeds 5, another --lr or more --epochs") -> None:
-    from hornbook.files import read_json
-    from hornbook.interop.sentence_transformers import MODULES
-    from hornbook.report.formatting import counted, duration
-    from hornbook.report.run_files import read_stages
-    from hornbook.report.trials import TRIALS
-
-    if (result.out / TRIALS).exists():
-        sweep = read_json(result.out / TRIALS)
-        rows = [
-            (trial["name"], f"{trial['lr']:g}", trial["seed"], f"{trial['score']:.4g}", trial["degenerate"] or "")
-            for trial in sweep["trials"]
-        ]
-        table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "degenerate"))
-        print_result(f"best {sweep['best']}; median {sweep['median']:.4g}, standard deviation {sweep['spread']:.2g}")
-    outcome, earlier = result.outcome, [stage.run for stage in read_stages(result.out)]
-    steps = outcome.step + sum(run.step for run in earlier)
-    seconds = outcome.seconds + sum(run.seconds for run in earlier)
-    stages = f" in {len(earlier) + 1} stages" if earlier else ""
-    print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
-    print_scores(result.scores)
-    if result.degenerate:
-        log(f"note: this run is degenerate: {result.degenerate}; try {advice}")
-    embeds = (result.out / MODULES).is_file()
-    use = f"embed FILE --model {result.out} --out INDEX" if embeds else f'predict {result.out} "..."'
-    log(f"  hornbook {use}      hornbook report {result.out}")
-
-
-def print_scores(splits: dict) -> None:
-    rows = [
-        (split, metric, f"{score['value']:.4g}", f"{score['low']:.4g} to {score['high']:.4g}")
-        for split, scores in splits.items()
-        for metric, score in scores.items()
-    ]
-    table(rows, ("split", "metric", "score", "95% interval"))
-    if any("accuracy" in scores for scores in splits.values()):
-        log("intervals over the examples: of accuracy by Wilson's formula, of other scores by bootstrap")
-
-
-def print_tables(tables: dict, split: str) -> None:
-    """Prints the per-class scores and the confusion matrix of one split, from `Predictor.evaluate`."""
-    if classes := tables.get("classes"):
-        metrics, counts = ("precision", "recall", "f1"), ("gold", "predicted")
-        rows = [
-            (name, *(f"{scores[metric]:.3f}" for metric in metrics), *(scores[count] for count in counts))
-            for name, scores in classes.items()
-        ]
-        table(rows[:MAX_ROWS], (split, *metrics, *counts))
-        if len(rows) > MAX_ROWS:
-            log(f"and {len(rows) - MAX_ROWS} rarer classes (--json has all)")
-    if matrix := tables.get("confusion"):
-        rows = [(name, *counts) for name, counts in zip(matrix["labels"], matrix["counts"], strict=True)]
-        table(rows, ("gold \\ predicted", *matrix["labels"]), f"confusion matrix of {split}, in {matrix['of']}")
+STANDARD = Path("-")  # input or output
 
 
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
@@ -226,6 +67,22 @@ def evaluate(
     for name, tables in result["tables"].items():
         print_tables(tables, split_label(name, data))
     print_json(result)
+
+
+def print_tables(tables: dict, split: str) -> None:
+    """Prints the per-class scores and the confusion matrix of one split, from `Predictor.evaluate`."""
+    if classes := tables.get("classes"):
+        metrics, counts = ("precision", "recall", "f1"), ("gold", "predicted")
+        rows = [
+            (name, *(f"{scores[metric]:.3f}" for metric in metrics), *(scores[count] for count in counts))
+            for name, scores in classes.items()
+        ]
+        table(rows[:MAX_ROWS], (split, *metrics, *counts))
+        if len(rows) > MAX_ROWS:
+            log(f"and {len(rows) - MAX_ROWS} rarer classes (--json has all)")
+    if matrix := tables.get("confusion"):
+        rows = [(name, *counts) for name, counts in zip(matrix["labels"], matrix["counts"], strict=True)]
+        table(rows, ("gold \\ predicted", *matrix["labels"]), f"confusion matrix of {split}, in {matrix['of']}")
 
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --out predictions.csv")
@@ -357,17 +214,9 @@ def features(
     model, file = split_model(arguments, "a file")
     check_writable(out.parent)
     refuse_existing_file(out, overwrite)
-    with counting_display("reading") as show:
-        written = extract_features(
-            model,
-            Path(file),
-            out,
-            layers=layers,
-            pooling=pooling,
-            **reading,
-            device=device,
-            on_progress=lambda done, total: show(f"of {total:,} texts", done),
-        )
+    options = {"layers": layers, "pooling": pooling, **reading, "device": device}
+    with counting_display("reading", "of {:,} texts") as show:
+        written = extract_features(model, Path(file), out, **options, on_progress=show)
     for line in written.messages:
         log(line)
     log_problems(written.problems.to_dict())

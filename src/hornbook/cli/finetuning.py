@@ -1,0 +1,256 @@
+"""Commands for fine-tuning on labelled data: `check`, `finetune`."""
+
+from pathlib import Path
+from typing import Any
+
+from hornbook.cli.app import (
+    app,
+    exit_if_stopped,
+    print_json,
+    refuse_unused_options,
+    report_interruption,
+    show_recorded_settings,
+    show_settings,
+)
+from hornbook.cli.options import (
+    MODEL,
+    Device,
+    OptionalSeed,
+    Overrides,
+    Overwrite,
+    Reading,
+    Resume,
+    Show,
+    argument,
+    as_options,
+    flag,
+    option,
+    parse_overrides,
+    reads_data,
+)
+from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.lifecycle.requests import as_overrides
+from hornbook.terminal import TrainingDisplay, log, print_result, table
+from hornbook.train.parallel.torchrun import as_restarted, refuse_command
+
+TaskName = option(str, "Data set (mrpc, squad2, conll2003 ...) or task kind.", "--task")
+TaskToLearn = option(str | None, "Data set (mrpc, squad2 ...) or task kind; defaults to classification.", "--task")
+Data = option(str | None, "The folder of a known data set, or your own .csv, .tsv, .jsonl, .parquet, .xlsx.")
+MAX_ROWS = 50  # classes that are printed
+
+
+@app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
+@reads_data()
+def check_command(
+    data: argument(str, "The folder of a known data set, or your own table."),
+    task: TaskName = "classification",
+    model: option(str | None, "The model to fine-tune: adds lengths in tokens and the expected training time.") = None,
+    reading: Reading = None,
+    device: Device = "auto",
+) -> None:
+    """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
+    from hornbook.runs.finetuning.checking import check
+
+    print_summary(check(data, task, model, **reading, overrides=parse_overrides(None, device)))
+
+
+@app.command("finetune", epilog="Example: hornbook finetune --data reviews.csv --out runs/reviews")
+@reads_data()
+def finetune_command(
+    model: argument(str | None, f"{MODEL} By default the built-in model for the language of the texts.") = None,
+    task: TaskToLearn = None,
+    data: Data = None,
+    out: option(Path | None, "Run folder to write.") = None,
+    epochs: option(float | None, "Passes over the training split.") = None,
+    lr: option(float | None, "Peak learning rate.") = None,
+    batch_size: option(int | None, "Examples per batch.") = None,
+    seed: OptionalSeed = None,
+    head: option(str | None, "Task head: linear (published), mlp, cnn, bilstm or attention.") = None,
+    pair_encoding: option(
+        str | None, "Encode a pair jointly (joint), separately (separate), or in both orders (both)."
+    ) = None,
+    reason: option(str | None, "kagnet: multiple choice also reads the paths of --graph to each answer.") = None,
+    graph: option(Path | None, "Graph folder: for --reason, or the one whose entities an ERNIE reads.") = None,
+    vectors: option(Path | None, "Folder that 'hornbook graph embed' wrote, for --reason.") = None,
+    seeds: option(int, "Number of runs with different seeds; the best is kept.") = 1,
+    lr_search: flag(
+        "--lr-search", "Try the four published learning rates (higher for narrow models) and keep the best."
+    ) = False,
+    reading: Reading = None,
+    override: Overrides = None,
+    resume: Resume = False,
+    show: Show = False,
+    dry_run: flag("--dry-run", "Summarize the data and the expected training time, and exit.") = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+) -> None:
+    """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
+    resume, overwrite = as_restarted(resume, overwrite)
+    overrides = parse_overrides(override, device)
+    overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
+    if any(value is not None for value in (reason, graph, vectors)):
+        from hornbook.runs.finetuning.api import graph_overrides
+
+        overrides |= graph_overrides(reason, graph, vectors)
+    settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+    options = {**reading, **settings, "overrides": overrides}
+    if show and show_recorded_settings(out, resume):
+        return
+    if task == "text" or (task is None and resume and _is_text_run(out)):
+        refuse_command("finetune --task text")
+        is_given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
+        is_given |= {"--seeds": seeds > 1, "--lr-search": lr_search, "--reason": bool(reason)}
+        is_given |= {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
+        refuse_unused_options("with --task text", is_given)
+        if model is None and not resume:
+            raise ValueError("--task text needs a GPT, and the built-in models are encoders: name a GPT first")
+        finetune_as_text(model, data, out, overrides | as_overrides(**settings), resume, overwrite, show)
+        return
+    if show:
+        from hornbook.runs.finetuning.api import resolve_settings
+        from hornbook.runs.finetuning.record import FinetuneRequest
+
+        request = FinetuneRequest.of(model, data, task or "classification", **options)
+        show_settings(resolve_settings(request, data, log=log))
+        return
+    if dry_run:
+        from hornbook.runs.finetuning.checking import AUTO, check
+        from hornbook.runs.finetuning.settings import SEARCHED_LRS
+
+        if data is None:
+            raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
+        num_runs = (len(SEARCHED_LRS) if lr_search else 1) + seeds - 1
+        print_summary(check(data, task or "classification", model or AUTO, **options, num_runs=num_runs))
+        return
+    if resume and data is None:
+        from hornbook.runs.finetuning.api import recorded_request
+
+        data = recorded_request(out).get("data")
+    if data is None or out is None:
+        raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
+    from hornbook.runs.finetuning.api import finetune
+
+    options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, report_interruption(out), TrainingDisplay() as display:
+        result = finetune(model, data, task, out, **options, on_progress=display, log=log)
+    report_result(result)
+
+
+def _is_text_run(out: Path | None) -> bool:
+    """Whether a folder holds a run of --task text, which may be resumed without giving the task again."""
+    from hornbook.lifecycle.run_folder import recorded
+
+    return recorded(out).get("command") == "finetune-text"
+
+
+def finetune_as_text(
+    model: str, data: str | None, out: Path | None, overrides: dict, resume: bool, overwrite: bool, show: bool
+) -> None:
+    """`finetune --task text`: fine-tunes a GPT on all tasks that the .toml file `data` names."""
+    from hornbook.runs.finetuning.finetune_text import finetune_text, resolve_settings
+
+    if show:
+        show_settings(resolve_settings(model, data, overrides, log))
+        return
+    if out is None or (data is None and not resume):
+        raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")
+    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
+        outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
+    if outcome.ended == "stopped":
+        log(f"stopped at step {outcome.step:,} and saved in {out}; rerun with --resume")
+    else:
+        print_result(f"{out}: {outcome.ended}")
+        log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
+    print_json({"out": str(out), **vars(outcome)})
+    exit_if_stopped(outcome)
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Prints a summary of data, for `check` and `finetune --dry-run`."""
+    from hornbook.data.problems import problem_lines
+    from hornbook.tasks.summary import in_short
+
+    if summary["columns"]:
+        table([(name, role or "not used") for name, role in summary["columns"].items()], ("column", "role"))
+    names = ("examples", "unlabelled", "duplicates", "also_in_train")
+    rows = [
+        (split, *(f"{counts[name]:,}" if name in counts else "" for name in names), _range(counts["characters"]))
+        for split, counts in summary["splits"].items()
+    ]
+    table(rows, ("split", "examples", "unlabelled", "duplicates", "also in train", "characters"))
+    if classes := summary.get("classes"):
+        rows = [(label, *(f"{count:,}" for count in counts.values())) for label, counts in classes.items()]
+        table(rows[:MAX_ROWS], ("label", *summary["splits"]))
+        if len(classes) > MAX_ROWS:
+            log(f"and {len(classes) - MAX_ROWS} more labels (--json has all)")
+    if numbers := summary.get("numbers"):
+        print_result(f"numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}")
+    _print_cost(summary)
+    notes = [line for line in in_short(summary) if line.startswith("note")]
+    for line in [*summary["inferred"], *problem_lines(summary["problems"]), *notes]:
+        print_result(as_options(line))
+    print_json(summary)
+
+
+def _range(stats: dict[str, int]) -> str:
+    if not stats:
+        return ""
+    return f"{stats['min']:,} to {stats['max']:,}, median {stats['median']:,}, 95% up to {stats['p95']:,}"
+
+
+def _print_cost(summary: dict[str, Any]) -> None:
+    """Prints the lengths in tokens and the expected training time, if a model is named."""
+    from hornbook.report.formatting import amount, counted, duration
+
+    for split, stats in summary.get("tokens", {}).items():
+        if split != "max_length":
+            cut = f"; {stats['cut']:,} truncated to {summary['tokens']['max_length']}" if stats["cut"] else ""
+            print_result(f"tokens per sequence of {split}: {_range(stats)}{cut}")
+    if training := summary.get("training"):
+        runs = f" for {training['runs']} runs" if training["runs"] > 1 else ""
+        print_result(
+            f"expected training time: {duration(training['seconds'])}{runs} "
+            f"({counted(training['steps'], 'step')} in {training['epochs']:g} epochs, {amount(training['parameters'])} "
+            f"parameters; from {training['based_on']})"
+        )
+
+
+def report_result(result, advice: str = "--seeds 5, another --lr or more --epochs") -> None:
+    from hornbook.files import read_json
+    from hornbook.interop.sentence_transformers import MODULES
+    from hornbook.report.formatting import counted, duration
+    from hornbook.report.run_files import read_stages
+    from hornbook.report.trials import TRIALS
+
+    if (result.out / TRIALS).exists():
+        sweep = read_json(result.out / TRIALS)
+        rows = [
+            (trial["name"], f"{trial['lr']:g}", trial["seed"], f"{trial['score']:.4g}", trial["degenerate"] or "")
+            for trial in sweep["trials"]
+        ]
+        table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "degenerate"))
+        print_result(f"best {sweep['best']}; median {sweep['median']:.4g}, standard deviation {sweep['spread']:.2g}")
+    outcome, earlier = result.outcome, [stage.run for stage in read_stages(result.out)]
+    steps = outcome.step + sum(run.step for run in earlier)
+    seconds = outcome.seconds + sum(run.seconds for run in earlier)
+    stages = f" in {len(earlier) + 1} stages" if earlier else ""
+    print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
+    print_scores(result.scores)
+    if result.degenerate:
+        log(f"note: this run is degenerate: {result.degenerate}; try {advice}")
+    embeds = (result.out / MODULES).is_file()
+    use = f"embed FILE --model {result.out} --out INDEX" if embeds else f'predict {result.out} "..."'
+    log(f"  hornbook {use}      hornbook report {result.out}")
+    print_json({"out": str(result.out), "scores": result.scores, "degenerate": result.degenerate})
+
+
+def print_scores(splits: dict) -> None:
+    rows = [
+        (split, metric, f"{score['value']:.4g}", f"{score['low']:.4g} to {score['high']:.4g}")
+        for split, scores in splits.items()
+        for metric, score in scores.items()
+    ]
+    table(rows, ("split", "metric", "score", "95% interval"))
+    if any("accuracy" in scores for scores in splits.values()):
+        log("intervals over the examples: of accuracy by Wilson's formula, of other scores by bootstrap")
