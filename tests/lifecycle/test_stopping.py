@@ -178,7 +178,7 @@ def work(kind, tokenizer, file):
         loader._start_worker(0)
     elif kind == "corpus":
         from hornbook.data import tokenizing
-        tokenizing._start_worker(Path(tokenizer), None, False, None)
+        tokenizing._start_worker(Path(tokenizer), {})
     else:
         from hornbook.evaluation.experiments import pool
         pool._start_worker(None)

@@ -31,10 +31,11 @@ class Commands(TyperGroup):
         as_json = copy.copy(quiet)
         as_json.name, as_json.opts, as_json.help = "as_json", ["--json"], "Print the result as one JSON object."
         as_json.callback = lambda ctx, option, value: set_json(value)
-        _add_option({name: command for name, command in self.commands.items() if name != "serve"}, as_json)
-        _add_option(self.commands, quiet)
-        _name_options(self)
-        _simplify_help(self)
+        for command in _with_subcommands(self):
+            if not hasattr(command, "commands"):
+                command.params += [quiet] if command.name == "serve" else [as_json, quiet]
+                _name_options(command)
+            _simplify_help(command)
 
     def invoke(self, ctx):
         """Reports that a command was stopped, which typer would not."""
@@ -56,21 +57,15 @@ class Commands(TyperGroup):
         return sorted(super().list_commands(ctx), key=IN_ORDER.split().index)
 
 
-def _add_option(commands: dict, option) -> None:
-    for command in commands.values():
-        if hasattr(command, "commands"):
-            _add_option(command.commands, option)
-        else:
-            command.params.append(option)
+def _with_subcommands(command) -> Iterator:
+    """A command and its subcommands, at any depth."""
+    yield command
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from _with_subcommands(subcommand)
 
 
 def _name_options(command) -> None:
-    """Errors of a command and its subcommands about the value of an argument (`top_k must be`) name its option
-    (`--top-k must be`)."""
-    for subcommand in getattr(command, "commands", {}).values():
-        _name_options(subcommand)
-    if hasattr(command, "commands"):
-        return
+    """Errors of a command about the value of an argument (`top_k must be`) name its option (`--top-k must be`)."""
     options = {param.name: param.opts[0] for param in command.params if param.param_type_name == "option"}
     invoke = command.invoke
 
@@ -87,7 +82,7 @@ def _name_options(command) -> None:
 
 
 def _simplify_help(command) -> None:
-    """The help of a command and its subcommands shows flags without a type and arguments as FILES... or [FILES...]."""
+    """The help of a command shows flags without a type and arguments as FILES... or [FILES...]."""
     all_params = command.get_params  # with --help, which is made when it is needed
 
     def get_params(ctx) -> list:
@@ -102,8 +97,6 @@ def _simplify_help(command) -> None:
         return params
 
     command.get_params = get_params
-    for subcommand in getattr(command, "commands", {}).values():
-        _simplify_help(subcommand)
 
 
 def print_error(error: Exception | str) -> None:

@@ -22,7 +22,6 @@ a document in the stream of its shard follows from the lengths of the documents 
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -65,8 +64,10 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     name = f"{rule}-{length}-{split}-{corpus.held_out_fraction!r}-v{VERSION}-{corpus.fingerprint[:12]}.npz"
     file = corpus.folder / "chunks" / name
     num_shards = len(corpus.shards)
-    arrays = _read_cached(file, num_shards)
-    if arrays is None:
+    arrays: dict[str, np.ndarray] = {}
+    with contextlib.suppress(ValueError):  # it does not exist, or is damaged
+        arrays = load_arrays(file)
+    if len(arrays) != 2 * num_shards:
         arrays = {}
         for i in range(num_shards):
             arrays[f"starts_{i}"], arrays[f"stops_{i}"] = _cut_shard(corpus, i, length, rule, held_out)
@@ -74,15 +75,6 @@ def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
             write_arrays(file, arrays)
     starts, stops = ([arrays[f"{side}_{i}"] for i in range(num_shards)] for side in ("starts", "stops"))
     return Chunks(starts, stops, np.concatenate([[0], np.cumsum([len(s) for s in starts])]).astype(np.int64))
-
-
-def _read_cached(path: Path, num_shards: int) -> dict[str, np.ndarray] | None:
-    """The arrays `starts_i` and `stops_i` of each shard i; None if there is no such file or it is damaged."""
-    try:
-        arrays = load_arrays(path)
-    except ValueError:
-        return None
-    return arrays if len(arrays) == 2 * num_shards else None
 
 
 def _cut_shard(corpus: Corpus, index: int, length: int, rule: Rule, held_out: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -86,29 +86,25 @@ class BuildState:
     def load(cls, folder: Path, vocab_size: int) -> "BuildState":
         """The state of an interrupted build; raises a `ValueError` if its files are damaged."""
         with refusing_damage(folder / PROGRESS, f"remove {folder} and build it again"):
-            return cls._load(folder, vocab_size)
-
-    @classmethod
-    def _load(cls, folder: Path, vocab_size: int) -> "BuildState":
-        saved = read_json(folder / PROGRESS)
-        num_shards = len(saved["shards"])
-        plain = {name: saved[name] for name in cls.PLAIN}
-        for name in ("totals", "cleaned"):
-            plain[name] = {each: checked(value, int, f"{name}.{each}", low=0) for each, value in saved[name].items()}
-        plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
-        if not num_shards:
-            return cls(token_counts=np.zeros(vocab_size, np.int64), **plain)
-        arrays_of_shards = shard_files(folder, num_shards, parts_of(saved["request"]["settings"]))
-        hash_files = [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(num_shards)]
-        array_file = folder / f"progress-{num_shards:05d}.npz"
-        if missing := [file.name for file in (*arrays_of_shards, *hash_files, array_file) if not file.exists()]:
-            raise ValueError(f"{missing[0]} is missing")
-        arrays = load_arrays(array_file)
-        seen = SeenHashes(folder)
-        for file in hash_files:
-            seen.add(load_array(file))
-        texts = {int(line): text for line, text in saved["line_texts"].items()}
-        return cls(token_counts=arrays.pop("token_counts"), lines=RepeatedLines(arrays, texts), seen=seen, **plain)
+            saved = read_json(folder / PROGRESS)
+            num_shards = len(saved["shards"])
+            plain = {name: saved[name] for name in cls.PLAIN}
+            for name in ("totals", "cleaned"):
+                plain[name] = {key: checked(value, int, f"{name}.{key}", low=0) for key, value in saved[name].items()}
+            plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
+            if not num_shards:
+                return cls(token_counts=np.zeros(vocab_size, np.int64), **plain)
+            arrays_of_shards = shard_files(folder, num_shards, parts_of(saved["request"]["settings"]))
+            hash_files = [folder / f"progress-{index + 1:05d}.hashes.npy" for index in range(num_shards)]
+            array_file = folder / f"progress-{num_shards:05d}.npz"
+            if missing := [file.name for file in (*arrays_of_shards, *hash_files, array_file) if not file.exists()]:
+                raise ValueError(f"{missing[0]} is missing")
+            arrays = load_arrays(array_file)
+            seen = SeenHashes(folder)
+            for file in hash_files:
+                seen.add(load_array(file))
+            texts = {int(line): text for line, text in saved["line_texts"].items()}
+            return cls(token_counts=arrays.pop("token_counts"), lines=RepeatedLines(arrays, texts), seen=seen, **plain)
 
 
 def remove_progress(folder: Path) -> None:
