@@ -23,7 +23,7 @@ from hornbook.tasks.evaluation import index_batches
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.word_vectors import lookup, read_vectors
 
-# The list in TinyBERT's code, cut at apostrophes. Unlike in `text/stop_words.py`, question words are not in it: they
+# The list in TinyBERT's code, cut at apostrophes. Unlike in `text/lemmas.py`, question words are not in it: they
 # may be replaced.
 _STOP_WORDS = """
     a an the this that these those and but if or because as until while of at by for with about against between into
