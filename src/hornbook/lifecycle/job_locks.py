@@ -20,8 +20,7 @@ R = TypeVar("R")
 
 
 def lock_or_join_output_folder(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator that holds the lock of the folder in the argument `out` while the function runs; with `join`, other
-    processes may join it instead."""
+    """Decorator like `lock_output_folder`; with the argument `join`, other processes may join instead."""
     return locking(_lock_or_join, function, "join")
 
 

@@ -68,8 +68,7 @@ def file_lock(path: str | Path) -> contextlib.AbstractContextManager[None]:
 
 
 def lock_output_folder(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator that holds the lock of the folder in the argument `out` while the function runs. Nothing is locked if
-    `out` is None."""
+    """Decorator that holds the lock of the folder in the argument `out`, if it is not None, during the function."""
     return locking(run_lock, function)
 
 
@@ -123,8 +122,7 @@ def _locked(folder: Path, target: Path) -> Iterator[None]:
 
 
 def _acquire(folder: Path, target: Path) -> tuple[int, list[Path]]:
-    """Returns (file descriptor that holds the lock, folders created for it, innermost first). `target` is the path
-    named in the error."""
+    """(file descriptor that holds the lock, folders created for it, innermost first). Errors name `target`."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         created = [path for path in (folder, *folder.parents) if not path.exists()]

@@ -81,8 +81,7 @@ def option_differences(recorded: Mapping[str, Any], options: Mapping[str, Any]) 
 
 
 def changed_values(recorded: Mapping[str, Any], requested: Mapping[str, Any], prefix: str = "") -> list[Difference]:
-    """All values that differ from the recorded ones, by dotted name, for a command that takes nothing from its record:
-    a value that is left out differs too."""
+    """All values that differ from the recorded ones or are left out, for a command that takes none from its record."""
     differences = []
     for name, value in json.loads(json.dumps(requested)).items():  # as it would be recorded
         before = recorded.get(name)

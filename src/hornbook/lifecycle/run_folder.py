@@ -106,8 +106,7 @@ class RunFolder:
             )
 
     def refuse_other_input(self, name: str, recorded: Any, current: Any) -> None:
-        """Raises a ValueError if the fingerprint of an input differs from the recorded one. `name` is the input in the
-        message."""
+        """Raises a ValueError that names the input if its fingerprint differs from the recorded one."""
         if recorded != current:
             raise ValueError(f"{name} is not what {self.path} was started with: restore it, or choose another folder")
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 
 from hornbook.lifecycle.locking import holds_a_lock
@@ -163,26 +163,9 @@ class Signals:
                 outer._set_stop(name)
 
 
-def block_signals() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def block_signals(signals: Iterable[signal.Signals] = SIGNALS) -> Iterator[None]:
     """Context in which signals are blocked; they are delivered at its end."""
-    return _blocked(set(SIGNALS))
-
-
-@contextlib.contextmanager
-def starting_children() -> Iterator[None]:
-    """Context for spawning child processes that ignore Ctrl-C and SIGHUP, which a terminal sends to the whole process
-    group: only the parent handles these. SIGTERM still ends them, as a pool needs when it loses one of its workers."""
-    from multiprocessing import resource_tracker
-
-    with _blocked(set(SIGNALS) - {signal.SIGINT, signal.SIGTERM}):
-        if os.name != "nt":
-            resource_tracker.ensure_running()  # if started together with a child, it would unblock SIGINT
-        with _blocked({signal.SIGINT}):
-            yield
-
-
-@contextlib.contextmanager
-def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -191,6 +174,19 @@ def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def starting_children() -> Iterator[None]:
+    """Context for spawning child processes that ignore Ctrl-C and SIGHUP, which a terminal sends to the whole process
+    group: only the parent handles these. SIGTERM still ends them, as a pool needs when it loses one of its workers."""
+    from multiprocessing import resource_tracker
+
+    with block_signals(set(SIGNALS) - {signal.SIGINT, signal.SIGTERM}):
+        if os.name != "nt":
+            resource_tracker.ensure_running()  # if started together with a child, it would unblock SIGINT
+        with block_signals({signal.SIGINT}):
+            yield
 
 
 def ignore_signals() -> None:

@@ -19,8 +19,7 @@ PROJECTIONS_FILE = "projections.safetensors"
 
 
 def saved_models(network: nn.Module) -> dict[str, Transformer]:
-    """The models to save, by the subfolder of the run that each is saved in; that in the run folder itself ("") is
-    fine-tuned and used afterwards."""
+    """The models to save, by their subfolder of the run; the one in the run folder itself ("") is used afterwards."""
     if isinstance(network, DistillationPair):
         return {"": network.student}
     if isinstance(network, ElectraPair):

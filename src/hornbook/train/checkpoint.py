@@ -128,7 +128,6 @@ def read_state(path: Path) -> dict:
 
 def _remove(path: Path) -> None:
     """Renames before deleting: a half-deleted checkpoint must not look complete."""
-    if path.exists():
-        temporary = temporary_for(path)
-        os.replace(path, temporary)
-        shutil.rmtree(temporary)
+    temporary = temporary_for(path)
+    os.replace(path, temporary)
+    shutil.rmtree(temporary)

@@ -55,8 +55,7 @@ class _Captured:
 
 
 def bucket_for(step_inputs: StepInputs, max_positions: int) -> Bucket:
-    """The smallest bucket for this step. It depends on the step alone, so that a resumed run uses the same buckets and
-    therefore the same dropout."""
+    """The smallest bucket for this step. A resumed run uses the same buckets, and therefore the same dropout."""
     batch = step_inputs.batch
     max_length = min(max_positions, max(SHORTEST, 1 << (batch.max_length - 1).bit_length()))
     # At most all sequences at full length, so that a batch of full sequences needs no padding.
@@ -170,8 +169,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
-    """The step copied into new buffers of the bucket's size. Values on the host are left out: a graph cannot read
-    them."""
+    """The step copied into new buffers of the bucket's size, without values on the host, which a graph cannot read."""
     batch, sizes, streams = step_inputs.batch, dict(bucket.entries), {}
     for name, stream in batch.streams.items():
         padded = stream.padded(sizes[name], bucket.sequences, bucket.max_lengths.get(name))

@@ -88,9 +88,8 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), `stopped` (by a
-    signal or by `on_progress`, with everything saved), or `already finished` (by an earlier process). `last` holds the
-    last values of the metrics."""
+    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), `stopped` (by a signal
+    or `on_progress`, and saved) or `already finished` (by an earlier process). `last`: the last metrics."""
 
     ended: str
     step: int

@@ -101,8 +101,7 @@ def _on_cuda(
 
 @contextlib.contextmanager
 def torch_settings_restored() -> Iterator[None]:
-    """Context manager or decorator around a run: restores the process settings that `configure_torch` changes, also
-    when the run fails."""
+    """Context manager or decorator around a run that restores what `configure_torch` changes, also after an error."""
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     determinism = _determinism()
     fills = torch.utils.deterministic.fill_uninitialized_memory
@@ -122,8 +121,7 @@ def _determinism() -> tuple[bool, bool]:
 
 
 def configure_torch(runtime: Runtime) -> None:
-    """Sets the number of threads, and on a CPU deterministic algorithms only, for the whole process. Call it within
-    `torch_settings_restored`."""
+    """Sets the number of threads and, on a CPU, deterministic algorithms. Call it in `torch_settings_restored`."""
     torch.set_num_threads(runtime.threads)
     if runtime.device.type == "cpu":
         torch.use_deterministic_algorithms(True)

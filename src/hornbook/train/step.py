@@ -7,6 +7,7 @@ import dataclasses
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -131,7 +132,13 @@ class Stepper:
             counts = self.ranks.all_reduce({term: count * (not is_padding) for term, count in counts.items()})
         counts = {term: torch.where(count > 0, count, 1.0) for term, count in counts.items()}
         micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
-        terms = self.ranks.all_reduce(self._summed_backward(micro_batches, counts, batch_number, is_padding))
+        backward = partial(self._backward, micro_batches, counts, batch_number, is_padding)
+        if self.sharded is None:
+            terms = self.gradients.summed_after(backward)
+        else:
+            terms = backward()
+            self.sharded.collect_gradients()
+        terms = self.ranks.all_reduce(terms)
         norm = self.grad_norm()
         if self.max_grad_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, self.max_grad_norm, norm)
@@ -140,16 +147,6 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         loss = sum(self.objective.weights[term] * terms[term] for term in terms)
         return StepResult(terms, loss, norm, num_tokens)
-
-    def _summed_backward(
-        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], batch_number: int, is_padding: bool
-    ) -> dict[str, Tensor]:
-        """`_backward`, with gradients summed over the ranks."""
-        if self.sharded is None:
-            return self.gradients.summed_after(lambda: self._backward(micro_batches, counts, batch_number, is_padding))
-        terms = self._backward(micro_batches, counts, batch_number, is_padding)
-        self.sharded.collect_gradients()
-        return terms
 
     def _backward(
         self, micro_batches: list[StepInputs], counts: dict[str, Tensor], batch_number: int, is_padding: bool

@@ -65,8 +65,7 @@ def replaceable(text: str, encoding) -> list[Word]:
 
 
 def _stripped(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The span without spaces and punctuation at its ends: tokens may include the space before a word, words the comma
-    after it."""
+    """The span without spaces and punctuation at its ends, which tokens and words may include."""
     while start < stop and not text[start].isalnum():
         start += 1
     while start < stop and not text[stop - 1].isalnum():

@@ -157,8 +157,7 @@ def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSe
 
 
 class KeptCopies:
-    """The copies of `examples` in a folder. Raises a `ValueError` if the folder holds copies made from something else
-    than `source` (`made_from`)."""
+    """The copies of `examples` in a folder. Raises a `ValueError` if they were not made from `source`."""
 
     def __init__(self, folder: Path, examples: Sequence[Example], source: dict[str, Any]):
         self.examples, self.source = examples, source

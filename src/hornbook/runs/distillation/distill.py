@@ -78,12 +78,11 @@ def distill(
     if bool(corpora) == (task is not None) and not started_run:
         raise ValueError("give either corpora=, to distil on plain text, or task= and data=, to distil on a task")
     opened = open_teacher(str(teacher))
-    name, overrides = _student_and_overrides(opened, student, task, recipe, overrides, started_run, log)
-    common = {"seed": seed, "resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
+    name, overrides, loaded = _student(opened, student, task, recipe, overrides, seed, started_run, log)
+    common = {"overrides": overrides, "seed": seed, "resume": resume, "on_progress": on_progress, "log": log}
     if task is None:
-        return pretrain(name, corpora, out, overrides=overrides, **common, **more)
-    loaded = _new_student(name, opened, overrides, seed, started_run, log)
-    return finetune(name, data, task, out, overrides=overrides, loaded=loaded, **common, **more)
+        return pretrain(name, corpora, out, teacher=opened, **common, **more)
+    return finetune(name, data, task, out, teacher=opened, loaded=loaded, **common, **more)
 
 
 def resolve_settings(
@@ -102,27 +101,27 @@ def resolve_settings(
     """The settings that `distill` would run with, and on a task the config of a new student; nothing is trained. On a
     task some settings depend on the `data` (epochs for a large data set, intervals of logging and validation)."""
     opened = open_teacher(str(teacher))
-    name, overrides = _student_and_overrides(opened, student, task, recipe, overrides, {}, log)
+    name, overrides, loaded = _student(opened, student, task, recipe, overrides, seed, {}, log)
     common = {"seed": seed, "overrides": overrides, "teacher": opened.name}
     if task is None:
         return pretraining.resolve_settings(PretrainRequest(name, list(corpora), **common, **more), opened), None
-    loaded = _new_student(name, opened, overrides, seed, {}, log)
     request = FinetuneRequest.of(name, data, task, **common, **more)
     settings = finetuning.resolve_settings(request, data, loaded, opened, log)
     return settings, None if loaded is None else loaded[0].config
 
 
-def _student_and_overrides(
+def _student(
     teacher: Teacher,
     student: str | Path | None,
     task: str | None,
     recipe: str | None,
     overrides: dict | None,
+    seed: int | None,
     started_run: dict,
     log: Log,
-) -> tuple[str, dict]:
-    """The name of the student, and the overrides completed with its shape and the recipe. What is not given is taken
-    from the run that is resumed, or else depends on the teacher."""
+) -> tuple[str, dict, tuple[Transformer, Tokenizer] | None]:
+    """The name of the student, the overrides completed with its shape and the recipe, and on a task a new student. What
+    is not given is taken from the run that is resumed, or else depends on the teacher."""
     default = "distilgpt2" if isinstance(teacher.model, Gpt) else "distilbert"
     name = str(student or started_run.get("preset") or started_run.get("model") or default)
     if task is None and name not in presets.PRESETS and Path(name).is_dir():
@@ -137,7 +136,7 @@ def _student_and_overrides(
         overrides[RECIPE] = _read_recipe(recipe)
     elif RECIPE not in overrides and not started_run:
         overrides[RECIPE] = _default_recipe(teacher, name, task, overrides, log)
-    return name, overrides
+    return name, overrides, None if task is None else _new_student(name, teacher, overrides, seed, started_run, log)
 
 
 def _half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
@@ -199,7 +198,7 @@ def _check_model(name: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Student:
+class _Shape:
     model: TransformerConfig
 
 
@@ -228,7 +227,7 @@ def _new_student(
     if "model.vocab_size" in shape:
         raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
     family = registry.family_of(presets.preset(name).model)
-    config = with_model_overrides(_Student(presets.preset(name).model), shape, family.family).model
+    config = with_model_overrides(_Shape(presets.preset(name).model), shape).model
     positions = min(config.max_positions, teacher.model.config.max_positions)
     if "model.max_positions" in shape and positions < config.max_positions:
         raise ValueError(f"model.max_positions is at most the teacher's {positions}: lower it, or leave it out")

@@ -34,8 +34,7 @@ from hornbook.train.step_timing import LONG_RUN, MEASURING, num_to_time
 
 
 def with_projections(inputs: Inputs, folder: Path, log: Log) -> Inputs:
-    """The inputs with the projections that the student in `folder` learned on plain text, if a stage uses any; logs
-    which of them are reused."""
+    """The inputs with the projections that the student in `folder` learned on plain text, if a stage uses any."""
     stages = inputs.settings.objective.stages(is_task=True)
     pairs = [pair_for(recipe, inputs.pretrained, inputs.teacher.model) for recipe in stages]
     needed = {term: None for pair in pairs for term in pair.projected}
@@ -104,8 +103,8 @@ def run_earlier_stages(
     on_progress: OnProgress,
     log: Log,
 ) -> Inputs | Outcome:
-    """Logs the expected time of all stages, then runs or resumes all except the last. `build` makes the job and the
-    student of a stage from its inputs and index. Returns the inputs of the last stage, or an `Outcome` if a stage was
+    """Logs the expected time of all stages, then runs or resumes all but the last. `build` makes the job and the
+    student of a stage from its inputs and index. Returns the inputs of the last stage, or an `Outcome` if it was
     stopped."""
     settings = inputs.settings
     recipes = settings.objective.stages(is_task=True)

@@ -81,8 +81,7 @@ class TeacherCache:
     def fill(
         self, teacher: Transformer, runtime: Runtime, micro_tokens: int, on_progress: OnProgress, log: Log
     ) -> None:
-        """Computes the missing outputs, short sequences first, in batches that depend only on the data, so that a
-        resumed cache is identical."""
+        """Computes the missing outputs, short sequences first, in batches that depend only on the data."""
         lengths = self.lengths.reshape(-1, self.encoded.group_size)
         order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
         batches = list(index_batches(order, lengths.sum(1).tolist(), micro_tokens))
@@ -175,8 +174,8 @@ def open_teacher_cache(
 
 def _names(inputs: Inputs) -> set[str]:
     """Names of the columns to cache for all stages. A stage that needs more than `objective.cache` allows runs the
-    teacher instead. A teacher with another vocabulary cannot run on the student's batches: its logits are always
-    cached."""
+    teacher instead. The logits of a teacher with another vocabulary, which cannot run on the student's batches, are
+    always cached."""
     settings, head_config, teacher = inputs.settings.objective, inputs.spec.task.head_config, inputs.teacher
     requested = settings.cache
     if requested == "none" and not teacher.reads_as(inputs.tokenizer):

@@ -24,8 +24,7 @@ class SplitScores(NamedTuple):
 
 
 def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
-    """The scores of the predictions for every split that has labels. `predict` takes the name of a split as well as
-    its examples."""
+    """The scores of every split that has labels. `predict` takes the name of a split and its examples."""
     dev, predictions = inputs.dev, predict("dev", inputs.dev)
     task = inputs.spec.task.tuned(dev, predictions)
     predictions = task.thresholded(predictions)

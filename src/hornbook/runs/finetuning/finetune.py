@@ -221,8 +221,7 @@ def _finish(
     log: Log,
     on_dev: Evaluation | None,
 ) -> None:
-    """Scores the best weights on every labelled split, and links them to the root of the run folder. `on_dev` is their
-    evaluation on dev if it is known."""
+    """Scores the best weights on every labelled split, and links them to the root. `on_dev`: their scores if known."""
     load_weights(model, read_weights(out / "best"), out / "best")
     micro_tokens = inputs.settings.batch.micro_tokens
 

@@ -53,8 +53,7 @@ SIMCSE_DROPOUT = 0.02  # the 0.1 of Gao et al. 2021 harms a model that was pre-t
 
 @dataclass(frozen=True)
 class Labelled:
-    """The labelled data of a task. `threshold_split` is a held-out part of train on which the no-answer threshold is
-    chosen."""
+    """The labelled data of a task. The no-answer threshold is chosen on `threshold_split`, held out of train."""
 
     registered: RegisteredTask
     data: DataSet
@@ -137,8 +136,7 @@ class Inputs(Labelled):
 
     @cached_property
     def encoded_train(self) -> EncodedExamples:
-        """The training examples as model inputs. With `task.embedding_teacher`, their labels are the teacher's vectors
-        of all texts."""
+        """The training examples as model inputs; with `task.embedding_teacher`, labelled with its vectors."""
         encoded = self.encode(self.train_examples)
         if self.settings.task.embedding_teacher is None:
             return encoded

@@ -66,8 +66,7 @@ def with_steps(settings: S, encoded: EncodedExamples) -> S:
 
 
 class TaskBatches:
-    """Every group once per epoch, in an order that depends on the seed and the epoch. The last batch of an epoch may be
-    smaller."""
+    """Every group once per epoch, in an order that depends on seed and epoch. The last batch may be smaller."""
 
     def __init__(self, encoded: EncodedExamples, batch_size: int, seed: int):
         self.encoded, self.batch_size, self.seed = encoded, batch_size, seed
@@ -75,8 +74,7 @@ class TaskBatches:
         self._epoch, self._order = -1, np.zeros(0, np.int64)
 
     def __call__(self, step: int, part: tuple[int, int] = (0, 1)) -> Batch:
-        """The batch of a step, or only part `part[0]` of `part[1]` of it. An empty part is one of its groups, as
-        padding."""
+        """The batch of a step, or part `part[0]` of `part[1]` of it. An empty part is one of its groups, as padding."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.encoded.num_groups)
@@ -185,8 +183,7 @@ def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str
 
 
 def label_objective(inputs: Inputs) -> TaskObjective | SimilarityObjective:
-    """The loss on labels. With `task.class_weights`, rare classes weigh more in it and in the match of teacher
-    logits."""
+    """The loss on labels. `task.class_weights` also apply to the match of teacher logits."""
     head_config, encoded, settings = inputs.spec.task.head_config, inputs.encoded_train, inputs.settings.task
     if not settings.class_weights:
         if not head_config.output_type.is_embedding:
@@ -220,8 +217,7 @@ def with_teacher(
 
 
 class _DevValidation:
-    """Validates on dev and keeps the last evaluation, which the run reuses at its end if the last weights are the
-    best."""
+    """Validates on dev and keeps the last evaluation, which the run reuses if the last weights are the best."""
 
     def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
         self.model, self.inputs, self.runtime = model, inputs, runtime

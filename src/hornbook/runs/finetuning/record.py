@@ -21,8 +21,7 @@ SHAPE = "model."  # prefix of the settings of a model's shape
 
 @dataclass(frozen=True)
 class FinetuneRequest(RunRequest):
-    """The user's request, as the command takes it. `data` is None if the data was passed in memory, `model` if none is
-    named."""
+    """The user's request. `data` is None if the data was passed in memory, `model` if none is named."""
 
     model: str | None
     task: str
@@ -124,8 +123,7 @@ def _check(run: dict) -> None:
 
 
 def refuse_other_request(folder: RunFolder, run: dict, request: FinetuneRequest) -> None:
-    """Raises a `ValueError` if an option or setting of the request differs from what the run was started with. Options
-    that are not given are taken from its record."""
+    """Raises a `ValueError` if an option that is given differs from what the run was started with."""
     folder.refuse(request_differences(run["request"], request, settings_in(run)))
 
 

@@ -205,8 +205,7 @@ def _for_stage(overrides: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def width_factor(width: int) -> float:
-    """Factor by which the learning rate of a model narrower than BERT-base is raised: a 384-wide encoder learns nothing
-    in two epochs at 5e-5, but does at 2e-4."""
+    """Factor on the learning rate of narrow models: one of width 384 learns nothing at 5e-5, but does at 2e-4."""
     return (BASE_WIDTH / width) ** 2 if width < BASE_WIDTH else 1.0
 
 
@@ -216,8 +215,7 @@ def default_lr(registered: RegisteredTask, width: int) -> float:
 
 
 def searched_lrs(width: int) -> list[float]:
-    """The published learning rates of a search, raised by one factor for narrow models so that none is above
-    `MAX_LR`."""
+    """The published learning rates of a search, raised by one factor for narrow models, to at most `MAX_LR`."""
     factor = min(width_factor(width), MAX_LR / max(SEARCHED_LRS))
     return [rounded(lr * factor) for lr in SEARCHED_LRS]
 

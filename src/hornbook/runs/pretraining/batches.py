@@ -93,8 +93,7 @@ class BatchMaker:
         }
 
     def __call__(self, step: int, part: tuple[int, int] = (0, 1)) -> Batch:
-        """The batch of a step, or only part `part[0]` of `part[1]` of it, made without the rest. An empty part is one
-        of its sequences, as padding."""
+        """The batch of a step, or part `part[0]` of `part[1]` of it, made without the rest. An empty one is padding."""
         length, steps_at_length = self.data.length_at(step, self.num_steps)
         first, num_sequences = None, max(1, self.batch.tokens // length)
         if self.batch.grows:

@@ -158,8 +158,7 @@ def steps_between(steps: int, num: int) -> int:
 
 
 def mean_seconds_per_step(run: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
-    """Mean over the two sequence lengths of a run, each measured on `num_timed` of its largest batches for at most
-    `max_seconds`."""
+    """Mean over the two sequence lengths, on `num_timed` of the largest batches, in at most `max_seconds` each."""
     settings, data, num_steps = run.settings, run.settings.data, run.settings.schedule.steps
     switch = data.num_short_steps(num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0

@@ -75,10 +75,7 @@ def plan(
     >>> plan("bert-base").parameters
     110106428
     """
-    devices = checked(devices, int, "devices", low=1, high=1_000_000)
     utilization = checked(utilization, float, "utilization", above=0, high=1)
-    checked(device_bytes / GIB, float, "device_memory", above=0, high=1e6)
-    checked(device_flops / 1e12, float, "device_tflops", above=0, high=1e6)
     tokens = checked(tokens, int | None, "tokens", low=1, high=10**15)
     settings = preset_settings(preset, overrides)
     num_parameters = count_parameters(settings)

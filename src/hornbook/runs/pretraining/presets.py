@@ -274,14 +274,13 @@ def presets_of(family: str) -> list[str]:
 
 
 def preset_settings(name: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:
-    """The published settings of a preset with overrides by dotted name; with a teacher the objective is
-    distillation."""
+    """The published settings of a preset with overrides by dotted name; with a teacher, for distillation."""
     settings = preset(name)
     if has_teacher:
         settings = dataclasses.replace(settings, objective=DistillationSettings())
     overrides = dict(overrides or {})
     if "schedule.warmup_fraction" in overrides:  # it takes precedence over a published number of warmup steps
         overrides.setdefault("schedule.warmup_steps", None)
-    settings = with_model_overrides(settings, overrides, registry.family_of(settings.model).family)
+    settings = with_model_overrides(settings, overrides)
     configuration.refuse_unused(settings, overrides)
     return settings

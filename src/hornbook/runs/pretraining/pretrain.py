@@ -186,8 +186,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
 
 
 def _requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
-    """The settings of the recipe with the overrides of the request, before the corpora and the teacher are known, and
-    the recipe."""
+    """The settings with the overrides and the recipe, before corpora and teacher are known, and the recipe."""
     settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
     if request.tokens is not None:
         steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))

@@ -137,8 +137,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             )
 
     def _check_direction(self, sentence: str) -> None:
-        """The only unidirectional encoder that can be pre-trained is the BERT paper's left-to-right model, which
-        predicts next tokens."""
+        """Of unidirectional encoders, only the BERT paper's left-to-right model can be pre-trained."""
         direction = self.model.direction
         if direction == "causal" and isinstance(self.objective, RtdSettings):
             raise ValueError(
@@ -257,13 +256,13 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
         return flops
 
 
-def with_model_overrides(settings: S, overrides: dict, family: str) -> S:
+def with_model_overrides(settings: S, overrides: dict) -> S:
     """Applies overrides to settings with a group `model`; the error for another family's setting names it."""
     try:
         return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:
         fields = {name: dataclasses.fields(model.config_class) for name, model in registry.MODELS.items()}
-        setting = error.name.removeprefix("model.")
+        setting, family = error.name.removeprefix("model."), registry.family_of(settings.model).family
         owners = [name for name in fields if any(field.name == setting for field in fields[name])]
         if not owners or family in owners:
             raise

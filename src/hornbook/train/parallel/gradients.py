@@ -40,8 +40,7 @@ class GradientSums:
         self._hooks = [each.register_post_accumulate_grad_hook(self._arrived) for each in hooked]
 
     def start(self, loss: Tensor) -> None:
-        """To be called before the last `loss.backward()` of a step: it starts the sum of each bucket as soon as the
-        bucket is complete."""
+        """To be called before the last `loss.backward()` of a step, which then starts the sums of complete buckets."""
         awaited = set(self.parameters) if self._are_all_used else parameters_of(loss)
         self._awaited = [awaited.intersection(bucket) for bucket in self.buckets]
 

@@ -52,7 +52,7 @@ class Ranks:
 
     def only_main(self, function: Callable) -> Callable:
         """A function of the main rank, such as one that prints; on the others it does nothing."""
-        return function if self.is_main else _nothing
+        return function if self.is_main else lambda *_, **__: None
 
     def sum(self, *numbers: int) -> list[int]:
         """Each number summed over the ranks."""
@@ -93,8 +93,7 @@ class Ranks:
             self.sum(0)
 
     def raise_oom_on_all(self, compute: Callable[[], Result]) -> Result:
-        """`compute()`, which must not communicate. If memory runs out on one rank, it does on all, so that all of them
-        repeat a step."""
+        """`compute()`, which must not communicate. If memory runs out on one rank, all raise, to repeat a step."""
         if self.size == 1:
             return compute()
         result, error = unless_out_of_memory(compute)
@@ -159,10 +158,6 @@ def collective() -> Iterator[None]:
             raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise OtherRankFailed(f"stopped, as another process of the run has ended ({reason})") from None
-
-
-def _nothing(*_: object, **__: object) -> None:
-    pass
 
 
 SINGLE_PROCESS = Ranks()

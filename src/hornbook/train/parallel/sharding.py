@@ -12,7 +12,7 @@ a checkpoint is the same with and without sharding, whatever the number of ranks
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -43,7 +43,10 @@ class Sharded:
         mesh, model = init_device_mesh(device.type, (ranks.size,)), self.module.model
         vectors = {parameter for parameter in model.parameters() if parameter.ndim < 2}
         shard = partial(fully_shard, mesh=mesh, ignored_params=vectors)
-        for block in _separate(blocks_of(model)):
+        blocks = blocks_of(model)
+        parameters = [parameter for block in blocks for parameter in block.parameters()]
+        # Blocks that share a parameter (as in a partly shared ALBERT) are gathered together with everything else.
+        for block in blocks if len(set(parameters)) == len(parameters) else ():
             shard(block)
         shard(self.module)
         for part in self.module.modules():
@@ -157,14 +160,6 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The Transformer blocks of a model, or of both models of a pair, each once."""
     stacks = [part for name, part in model.named_modules() if name.split(".")[-1] == "blocks"]
     return list(dict.fromkeys(block for stack in stacks for block in stack))
-
-
-def _separate(blocks: Iterable[nn.Module]) -> list[nn.Module]:
-    """The blocks, if none shares a parameter with another (as in a partly shared ALBERT); otherwise none, and all
-    matrices are gathered together."""
-    blocks = list(blocks)
-    parameters = [parameter for block in blocks for parameter in block.parameters()]
-    return blocks if len(set(parameters)) == len(parameters) else []
 
 
 def checkpoint_activations(model: nn.Module, runtime: Runtime) -> Runtime:

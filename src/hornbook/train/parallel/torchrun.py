@@ -28,8 +28,7 @@ def refuse_command(name: str | None) -> None:
 
 
 def as_restarted(resume: bool, overwrite: bool) -> tuple[bool, bool]:
-    """The options --resume and --overwrite: a run that torchrun has started again resumes, and only the main process
-    moves an old folder out of the way."""
+    """The options --resume and --overwrite: a restarted run resumes, and only the main process moves an old folder."""
     if num_restarts():
         return True, False
     return resume, overwrite and rank() == 0
