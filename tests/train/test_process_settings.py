@@ -5,10 +5,12 @@ import torch
 from tiny import TINY_MODEL
 
 from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.checking import check
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.train.runtime import torch_settings_restored
 
 QUIET = {"log": lambda words: None}
+ROWS = [{"text": f"the river {i}", "label": "ab"[i % 2]} for i in range(12)]
 
 
 def settings_now() -> tuple:
@@ -55,8 +57,12 @@ def test_a_run_that_fails_restores_them(before, tmp_path, tiny_corpus):
 
 
 def test_fine_tuning_restores_them(before, tmp_path, tiny_run):
-    rows = [{"text": f"the river {i}", "label": "ab"[i % 2]} for i in range(12)]
-    finetune(tiny_run, rows, out=tmp_path / "run", epochs=1, overrides={"runtime.threads": 1}, **QUIET)
+    finetune(tiny_run, ROWS, out=tmp_path / "run", epochs=1, overrides={"runtime.threads": 1}, **QUIET)
+    assert settings_now() == before
+
+
+def test_measuring_the_time_of_a_fine_tuning_restores_them(before, tiny_run):
+    assert check(ROWS, model=tiny_run, overrides={"runtime.threads": 1})["training"]["steps"] > 0
     assert settings_now() == before
 
 

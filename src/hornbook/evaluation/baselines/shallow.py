@@ -12,7 +12,7 @@ from typing import Any
 from hornbook.files import read_json, write_json
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
-from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.finetune import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult, refuse_other_data, write_task_record
 from hornbook.tasks.records import DataSet

@@ -3,15 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.runs.finetuning.finetune import expected_training
+from hornbook.runs.finetuning.finetune import planned
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
+from hornbook.train.runtime import configure_torch, torch_settings_restored
 
 AUTO = "auto"  # the built-in model for the language of the texts
 
 
+@torch_settings_restored()
 def check(
     data: Any,
     task: str = "classification",
@@ -62,8 +65,22 @@ def check(
     name = None if model == AUTO else model
     request = FinetuneRequest.of(name, data, task, **columns, **options, overrides=overrides)
     inputs = open_inputs(request, data, log)
-    training = expected_training(inputs)
-    training |= {"runs": num_runs, "seconds": training["seconds"] * num_runs}
+    settings, runtime = planned(inputs)
+    configure_torch(runtime)
+    inputs = inputs.replaced(settings=settings)
+    job, network = build_job(inputs, runtime, lambda message: None)
+    num_steps = settings.schedule.steps
+    num_timed = min(NUM_TIMED, num_steps)
+    seconds, step_seconds = expected_seconds(job, inputs, runtime, num_steps, num_timed)
+    training = {
+        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "epochs": settings.epochs,
+        "steps": num_steps,
+        "seconds": seconds * num_runs,
+        "seconds_per_step": step_seconds,
+        "based_on": f"{num_timed} measured steps on {runtime.reason}",
+        "runs": num_runs,
+    }
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": training}
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning, from a request to a finished run folder.
+"""Fine-tuning, from a request to a finished run folder, its scores, and whether it learned anything.
 
 RUN/run.json              the resolved settings, data, labels and device
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
@@ -12,14 +12,17 @@ RUN/checkpoints/          during training, the state to resume from; after it, o
 RUN/best/, metrics.jsonl
 """
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from torch import nn
 
-from hornbook.files import link_files, read_json, write_json
+from hornbook.files import link_files, read_json, write_json, write_text
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
@@ -28,16 +31,8 @@ from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
-from hornbook.runs.finetuning.evaluation import score_splits, write_predictions, write_scores
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
-from hornbook.runs.finetuning.job import (
-    NUM_TIMED,
-    build_job,
-    expected_seconds,
-    log_where_it_resumes,
-    planned_flops,
-    with_steps,
-)
+from hornbook.runs.finetuning.inputs import Inputs, Labelled, Log, open_inputs
+from hornbook.runs.finetuning.job import build_job, log_where_it_resumes, planned_flops, with_steps
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
     TaskResult,
@@ -50,8 +45,10 @@ from hornbook.runs.finetuning.record import (
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import Evaluation, evaluate_split, run_model
+from hornbook.tasks.evaluation import Evaluation, evaluate_split, rows, run_model, with_intervals
 from hornbook.tasks.records import Example
+from hornbook.tasks.spec import save_task
+from hornbook.tasks.task import Task
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.loop import train
@@ -105,7 +102,7 @@ def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> Fi
         if Checkpoints(out).last() is None and not has_started_stage(out):
             log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     else:
-        settings, runtime = _plan(inputs)
+        settings, runtime = planned(inputs)
     configure_torch(runtime)
     inputs = inputs.replaced(settings=settings)
     job, model = build_job(inputs, runtime, log)
@@ -153,7 +150,7 @@ def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: Inputs) -> N
         refuse_other_teacher(folder, run, inputs.teacher)
 
 
-def _plan(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
+def planned(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
     """The settings of a new run with its number of steps, and where it runs."""
     settings = with_steps(inputs.settings, inputs.encoded_train)
     learns_text = bool(settings.task.lm_weight)
@@ -186,25 +183,6 @@ def read_result(out: Path) -> FinetuneResult:
     scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
     outcome = Outcome.of_state("finished early" if state["ended_early"] else "finished", state)
     return FinetuneResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
-
-
-def expected_training(inputs: Inputs) -> dict[str, Any]:
-    """The size and the expected time of a run, as `hornbook check` reports them."""
-    settings, runtime = _plan(inputs)
-    configure_torch(runtime)
-    inputs = inputs.replaced(settings=settings)
-    job, model = build_job(inputs, runtime, lambda message: None)
-    num_steps = settings.schedule.steps
-    num_timed = min(NUM_TIMED, num_steps)
-    seconds, step_seconds = expected_seconds(job, inputs, runtime, num_steps, num_timed)
-    return {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "epochs": settings.epochs,
-        "steps": num_steps,
-        "seconds": seconds,
-        "seconds_per_step": step_seconds,
-        "based_on": f"{num_timed} measured steps on {runtime.reason}",
-    }
 
 
 def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, log: Log) -> None:
@@ -244,8 +222,8 @@ def _finish(
         examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
         encoded = inputs.encode(examples)
         outputs = run_model(model, encoded, runtime.autocast, micro_tokens).outputs
-        rows = scored.task.illustrations(outputs, encoded, examples, predictions)
-        write_json(out / "illustrations.json", {"examples": rows})
+        illustrations = scored.task.illustrations(outputs, encoded, examples, predictions)
+        write_json(out / "illustrations.json", {"examples": illustrations})
     # A student's loss cannot fall below its teacher's entropy, and may already start there.
     lines = [] if inputs.teacher is not None else read_metrics(out)
     write_scores(out, inputs, scored, [line["loss"] for line in lines if line["kind"] == "train"])
@@ -273,3 +251,83 @@ def open_and_run(
 ) -> FinetuneResult | Outcome:
     """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
     return run_once(out, open_inputs(request, data, log), on_progress, log)
+
+
+class SplitScores(NamedTuple):
+    task: Task  # with the threshold that is best on dev
+    predictions: list  # on dev
+    scores: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
+
+
+def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
+    """The scores of every split that has labels. `predict` takes the name of a split and its examples."""
+    dev, predictions = inputs.dev, predict("dev", inputs.dev)
+    task = inputs.spec.task.tuned(dev, predictions)
+    predictions = task.thresholded(predictions)
+    scores = {"dev": with_intervals(task, dev, predictions)}
+    if inputs.threshold_split:
+        tuned_on_train = task.tuned(inputs.threshold_split, predict("a part of train", inputs.threshold_split))
+        name = "dev, threshold chosen on a part of train"
+        scores[name] = with_intervals(tuned_on_train, dev, tuned_on_train.thresholded(predictions))
+    for name, examples in inputs.other_splits().items():
+        scores[name] = with_intervals(task, examples, task.thresholded(predict(name, examples)))
+    return SplitScores(task, predictions, scores)
+
+
+def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_length: int | None = None) -> None:
+    """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
+    save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
+    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
+
+
+def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[float]) -> None:
+    """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
+    task, scores = scored.task, scored.scores
+    message = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
+    write_json(out / SCORES, {"metric_for_best": task.metrics[0], "degenerate": message, "splits": scores})
+
+
+def verdict(
+    task: Task,
+    train: Sequence[Example],
+    dev: Sequence[Example],
+    predictions: list,
+    scores: Mapping[str, Mapping[str, float]],
+    losses: list[float],
+) -> str | None:
+    """A message if the dev predictions are degenerate, or if their score is no better than chance; else None. `scores`
+    are the dev scores with their intervals.
+
+    Chance is the constant answer that is best on `train`, and the interval of `metric_for_best` must not reach down to
+    its score. With unbalanced classes it can, although a model does separate the classes (Matthews correlation above
+    0); for such a model the score itself, not its interval, is compared."""
+    if message := degenerate(task, dev, predictions, losses):
+        return message
+    gold = [example.gold for example in train if example.gold is not None]
+    constant = task.constant(gold) if gold else None
+    if constant is None:
+        return None
+    description, predict = constant
+    metric, score = task.metrics[0], scores[task.metrics[0]]
+    chance = task.scorer(dev, predict(dev))()[metric]
+    if score["value"] <= chance:
+        return f"dev {metric} {score['value']:.3g} is no better than {description} ({chance:.3g})"
+    if score["low"] > chance:
+        return None
+    correlation = task.correlation  # of predictions and labels (Matthews)
+    if correlation is not None and with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0:
+        return None
+    value = f"{score['value']:.3g} (95% interval {score['low']:.3g} to {score['high']:.3g})"
+    return f"dev {metric} {value} is not significantly better than {description} ({chance:.3g})"
+
+
+def degenerate(task: Task, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
+    """A message if the predictions or losses show that a run learned nothing; else None."""
+    if message := task.degenerate(examples, predictions):
+        return message
+    if tenth := len(losses) // 10:
+        first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
+        if last > 0.97 * first:
+            return f"its training loss did not move ({first:.3f} to {last:.3f})"
+    return None

@@ -14,7 +14,7 @@ from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillation
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.runtime import Runtime
 
-REQUEST = "sweep.json"  # the record of several runs (`sweep.py`), each of which has its own
+REQUEST = "sweep.json"  # the record of a search or of runs with several seeds, each of which has its own
 START_FILES = (RECORD, REQUEST, MADE_FROM)  # any of these shows that a run was started
 SHAPE = "model."  # prefix of the settings of a model's shape
 
