@@ -20,7 +20,7 @@ from hornbook.train.job import OnProgress, Outcome, State, Status, TrainingJob
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
 from hornbook.train.metrics import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
-from hornbook.train.parallel.ranks import SINGLE_PROCESS, Ranks, current_ranks, single_process
+from hornbook.train.parallel.ranks import current_ranks, single_process
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
 from hornbook.train.step import StepInterrupted, StepResult, make_stepper
@@ -36,7 +36,7 @@ def train(run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime,
     processes that torchrun started call it with the same arguments."""
     settings.refuse_steps_beyond_the_run()
     with run_lock(run):
-        loop = _Loop(Path(run), job, settings, runtime, on_progress, current_ranks())
+        loop = _Loop(Path(run), job, settings, runtime, on_progress)
         try:
             with Signals() as signals:
                 return loop.run(signals)
@@ -47,21 +47,10 @@ def train(run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime,
 
 
 class _Loop:
-    def __init__(
-        self,
-        run: Path,
-        job: TrainingJob,
-        settings: LoopSettings,
-        runtime: Runtime,
-        on_progress: OnProgress,
-        ranks: Ranks = SINGLE_PROCESS,
-    ):
-        self.run_folder = run
-        self.job = job
-        self.settings = settings
-        self.runtime = runtime
+    def __init__(self, run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress):
+        self.run_folder, self.job, self.settings, self.runtime = run, job, settings, runtime
+        self.ranks = ranks = current_ranks()
         self.on_progress = ranks.only_main(on_progress)
-        self.ranks = ranks
         self.num_steps = settings.schedule.steps
         self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
         with ranks.main_first():  # before any rank is told which checkpoint to restore

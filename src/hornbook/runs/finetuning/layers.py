@@ -87,9 +87,9 @@ def has_dropout(config: TransformerConfig) -> bool:
     return any(getattr(config, name, 0) > 0 for name in BELOW_HEADS)
 
 
-def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] = ()) -> int:
+def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] = ()) -> None:
     """Freezes the `layers.frozen` lowest layers with the embeddings, or the whole encoder (-1) except for its newly
-    initialised parts, which would stay random. Returns the number of trainable parameters."""
+    initialised parts, which would stay random."""
     num_layers = model.config.num_layers
     if settings.frozen > num_layers:
         raise ValueError(f"layers.frozen={settings.frozen}, but the model has {num_layers} layers; -1 freezes all")
@@ -99,7 +99,6 @@ def freeze(model: nn.Module, settings: LayerSettings, new_parts: Sequence[str] =
         else:
             is_frozen = settings.frozen > 0 and model.depth_of(name) <= settings.frozen
         parameter.requires_grad_(parameter.requires_grad and not is_frozen)
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def lr_multiplier(model: nn.Module, settings: LayerSettings) -> Callable[[str], float] | None:
