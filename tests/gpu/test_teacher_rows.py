@@ -11,8 +11,13 @@ from hornbook.batch import Batch
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.matching import Match, StageRecipe
-from hornbook.objectives.distillation.task_objective import TaskDistillation
-from hornbook.objectives.distillation.teacher_rows import TeacherColumns, columns_for, compute_rows, needed_columns
+from hornbook.objectives.distillation.task import (
+    TaskDistillation,
+    TeacherColumns,
+    columns_for,
+    compute_rows,
+    needed_columns,
+)
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.job import with_teacher
 from hornbook.tasks.objective import TaskObjective

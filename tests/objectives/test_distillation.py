@@ -31,7 +31,7 @@ from hornbook.models.gpt import Gpt2
 from hornbook.models.head_config import HeadConfig
 from hornbook.objectives.distillation.matching import PUBLISHED, Match, StageRecipe, layer_pairs
 from hornbook.objectives.distillation.objective import CorpusDistillation
-from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.objectives.distillation.task import TaskDistillation
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.step import bucketed
 

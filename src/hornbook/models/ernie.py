@@ -143,11 +143,6 @@ class FusionBlock(Block):
         return x_TD, e_EW
 
 
-def entity_head(config: ErnieConfig) -> nn.Module:
-    """From a token to the vector that its entity should have."""
-    return nn.Linear(config.width, config.entity_width)
-
-
 class Ernie(Bert):
     """
     >>> size = {"num_layers": 4, "width": 32, "num_heads": 2, "inner_width": 64, "vocab_size": 100}
@@ -161,7 +156,10 @@ class Ernie(Bert):
     initializes_from = ("bert",)  # other families whose weights it can start from
     reads_entities = True
     is_capturable = False  # the number of entities of a step is read on the host
-    head_factories = MappingProxyType({**Bert.head_factories, "entity": entity_head})
+    # `entity`: from a token to the vector that its entity should have
+    head_factories = MappingProxyType(
+        {**Bert.head_factories, "entity": lambda config: nn.Linear(config.width, config.entity_width)}
+    )
     naming = Naming(
         "hornbook-ernie",
         "HornbookErnie",

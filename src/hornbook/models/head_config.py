@@ -3,7 +3,6 @@
 A task declares a `HeadConfig`; the family builds its published head for it (`models/heads.py`). Outputs are in the
 order of the sequences of a packed batch, padding sequences last:
 
-
     sequence   N x L      logits of classes, or a number (L = 1); N / 2 x L for pairs encoded as two sequences
     choice     N / C x C  a logit for each of the C choices of a question
     tokens     T x L      logits of tags per token
@@ -14,7 +13,7 @@ order of the sequences of a packed batch, padding sequences last:
 Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Literal, get_args
 
 MASKED_LOGIT = -1e4  # exp underflows to 0
@@ -127,16 +126,7 @@ def reads_cls(head_config: HeadConfig) -> bool:
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
 
-_OWN_FIELDS = (
-    "output",
-    "num_labels",
-    "problem_type",
-    "layers",
-    "pair_encoding",
-    "has_answer_classifier",
-    "pooling",
-    "graph",
-)
+_OWN_FIELDS = tuple(field.name for field in fields(HeadConfig) if field.name != "labels")
 
 
 def hf_head_entries(head_config: HeadConfig) -> dict:

@@ -43,6 +43,10 @@ class TaskHead(nn.Module):
     and whether the family has a bias in the last layer over whole sequences.
     """
 
+    def __init__(self, dropout: float = 0.0, cls: ClsLayer | None = None):
+        super().__init__()
+        self.dropout, self.cls = nn.Dropout(dropout), cls
+
     @staticmethod
     def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, whether the prediction is correct) of each target, K each."""
@@ -88,8 +92,8 @@ class SequenceHead(TaskHead):
     """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        super().__init__()
-        self.head_config, self.dropout, self.cls = head_config, nn.Dropout(config.head_dropout), cls
+        super().__init__(config.head_dropout, cls)
+        self.head_config = head_config
         features = width = config.width
         if head_config.pair_encoding == "separate":
             features = 3 * width
@@ -161,8 +165,7 @@ class ChoiceHead(TaskHead):
     """One logit from the pooled `[CLS]` of every choice; the softmax runs over the choices of a question."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        super().__init__()
-        self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
+        super().__init__(config.head_dropout, cls)
         self.out = nn.Linear(config.width, 1)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
@@ -177,8 +180,7 @@ class TokenHead(TaskHead):
     """A linear layer on every token."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        super().__init__()
-        self.dropout = nn.Dropout(config.token_head_dropout)
+        super().__init__(config.token_head_dropout)
         self.out = nn.Linear(config.width, head_config.num_labels)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
@@ -202,8 +204,7 @@ class SpanHead(TaskHead):
     that represents the sequence."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        super().__init__()
-        self.dropout = nn.Dropout(config.span_head_dropout)
+        super().__init__(config.span_head_dropout)
         self.out = nn.Linear(config.width, 2)
         self.answerable = nn.Linear(config.width, 2) if head_config.has_answer_classifier else None
 

@@ -89,9 +89,8 @@ class KagNetHead(ChoiceHead):
     """With `keeps_weights`, the attention of the last batch is kept in `weights`."""
 
     def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        TaskHead.__init__(self)
+        TaskHead.__init__(self, config.head_dropout, cls)
         kagnet = self.kagnet_config = head_config.graph
-        self.dropout, self.cls = nn.Dropout(config.head_dropout), cls
         self.concepts = nn.Linear(kagnet.concept_width, CONCEPT_WIDTH)
         widths = [CONCEPT_WIDTH, *CONVOLUTIONS] if kagnet.convolution else [CONCEPT_WIDTH]
         self.convolutions = nn.ModuleList(map(GraphConvolution, widths[:-1], widths[1:]))

@@ -170,11 +170,7 @@ def _fused_dropout_add_norm_backward(
         seed,
         dropout,
     )
-    return x_gradient_TD, _empty(z_TD) if y_gradient_TD is None else y_gradient_TD, sums_3D
-
-
-def _empty(like: Tensor) -> Tensor:
-    return like.new_empty(0)
+    return x_gradient_TD, z_TD.new_empty(0) if y_gradient_TD is None else y_gradient_TD, sums_3D
 
 
 def has_one_gradient(x_dtype: torch.dtype, y_dtype: torch.dtype, dropout: float) -> bool:
@@ -190,7 +186,7 @@ def _(x_TD, y_TD, y_bias_D, weight_D, bias_D, seed, dropout, eps):
 @_fused_dropout_add_norm_backward.register_fake
 def _(z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, dropout):
     is_same = has_one_gradient(z_TD.dtype, normed_gradient_TD.dtype, dropout)
-    y_gradient_TD = _empty(z_TD) if is_same else torch.empty_like(z_TD, dtype=normed_gradient_TD.dtype)
+    y_gradient_TD = z_TD.new_empty(0) if is_same else torch.empty_like(z_TD, dtype=normed_gradient_TD.dtype)
     return torch.empty_like(z_TD), y_gradient_TD, z_TD.new_empty(3, z_TD.shape[1], dtype=torch.float32)
 
 

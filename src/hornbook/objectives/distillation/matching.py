@@ -53,8 +53,6 @@ LOSSES_OF = {
     **dict.fromkeys(RELATIONS, ("mse", "kl", "soft-cross-entropy")),
 }
 LAYER_WORDS = ("uniform", "uniform-but-last", "top", "bottom", "last")
-
-
 LAYERS_HELP = "uniform, uniform-but-last, top, bottom, last, or a teacher layer per student layer, as 3,6,9,12"
 
 
@@ -217,25 +215,20 @@ def recipes_in(text: str, is_task: bool) -> tuple[StageRecipe, ...]:
 
 
 def _read(stage: Any) -> StageRecipe:
-    if isinstance(stage, dict) and (unknown := sorted(stage.keys() - _RECIPE_NAMES)):
-        raise ValueError(f"unknown recipe key '{unknown[0]}'; known: {', '.join(sorted(_RECIPE_NAMES))}")
-    if not _is_recipe(stage):
-        raise ValueError(
-            'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "hard_label_weight": 0, '
-            '"settings": {"epochs": 3}}'
-        )
-    matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
-    return StageRecipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))
-
-
-def _is_recipe(stage: Any) -> bool:
-    return (
+    names = {each.name for each in dataclasses.fields(StageRecipe)}
+    if isinstance(stage, dict) and (unknown := sorted(stage.keys() - names)):
+        raise ValueError(f"unknown recipe key '{unknown[0]}'; known: {', '.join(sorted(names))}")
+    is_recipe = (
         isinstance(stage, dict)
         and isinstance(stage.get("matches"), list)
         and all(isinstance(each, dict) for each in stage["matches"])
         and isinstance(stage.get("hard_label_weight", 0.0), int | float)
         and isinstance(stage.get("settings", {}), dict)
     )
-
-
-_RECIPE_NAMES = {each.name for each in dataclasses.fields(StageRecipe)}
+    if not is_recipe:
+        raise ValueError(
+            'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "hard_label_weight": 0, '
+            '"settings": {"epochs": 3}}'
+        )
+    matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
+    return StageRecipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))

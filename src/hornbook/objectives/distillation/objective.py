@@ -151,7 +151,7 @@ class ForwardPass:
 
 class Distillation:
     """The objective of a `DistillationPair`. The hard-label loss (`hard_label_term`) and the logits are defined by the
-    subclasses `CorpusDistillation` and `TaskDistillation` (`objectives/distillation/task_objective.py`)."""
+    subclasses `CorpusDistillation` and `TaskDistillation` (`objectives/distillation/task.py`)."""
 
     is_capturable = True
     hard_label_term: str  # name of the hard-label loss

@@ -14,7 +14,7 @@ from hornbook.lifecycle.stopping import Signals
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import pair_for
-from hornbook.objectives.distillation.task_objective import TaskDistillation
+from hornbook.objectives.distillation.task import TaskDistillation
 from hornbook.report.formatting import duration
 from hornbook.report.run_files import STAGE_FILE, STAGES
 from hornbook.runs.distillation.teacher import refuse_other_vocabulary

@@ -1,6 +1,6 @@
 """A teacher's outputs cached on disk: computed once before the first epoch, read in every epoch.
 
-RUN/teacher/groups.npy, tokens.npy     one row per group and per token (`objectives.distillation.teacher_rows`), float32
+RUN/teacher/groups.npy, tokens.npy     one row per group and per token (`objectives.distillation.task`), float32
 RUN/teacher/cache.json                what the outputs depend on, and the number of finished batches
 """
 
@@ -18,9 +18,9 @@ from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.requests import changed_names
 from hornbook.models.transformer import Transformer
-from hornbook.objectives.distillation.task_objective import TaskDistillation
-from hornbook.objectives.distillation.teacher_rows import (
+from hornbook.objectives.distillation.task import (
     TASK_LOGITS,
+    TaskDistillation,
     TeacherColumns,
     columns_for,
     compute_rows,

@@ -20,8 +20,7 @@ from hornbook.models.transformer import Transformer
 from hornbook.objectives.clm import AuxiliaryLanguageModel
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.objectives.distillation.objective import pair_for
-from hornbook.objectives.distillation.task_objective import TaskDistillation
-from hornbook.objectives.distillation.teacher_rows import CachedRows
+from hornbook.objectives.distillation.task import CachedRows, TaskDistillation
 from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, Log
