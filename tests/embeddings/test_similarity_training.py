@@ -380,7 +380,7 @@ def test_bad_data(model, tmp_path, data, message):
 def test_columns():
     from hornbook.tasks.reading.notes import RequestedColumns
     from hornbook.tasks.reading.rows import Row, RowTable
-    from hornbook.tasks.reading.similar import find_columns
+    from hornbook.tasks.reading.similarity import find_columns
 
     def found(requested=None, **row):
         table = RowTable("t", list(row), [Row("row 1", row), Row("row 2", row)])

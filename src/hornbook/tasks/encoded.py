@@ -2,24 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from hornbook.batch import Batch, Stream
+    from hornbook.batch import Batch
 
 Outputs = list[np.ndarray]  # of a model, one per group; for tokens and spans, per sequence
 ALL = slice(None)
 Scorer = Callable[..., dict[str, float]]  # scores of the examples with these indices; by default, of all
-
-
-class ExtraStreams(Protocol):
-    """Streams besides tokens, such as the schema graphs of a knowledge graph."""
-
-    def streams(self, sequences: Sequence[int]) -> "dict[str, Stream]":
-        """The streams of these sequences, in this order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +30,8 @@ class EncodedExamples:
     num_truncated: int = 0  # number of truncated texts
     entities: list[tuple[np.ndarray, np.ndarray]] | None = None  # per sequence: positions, numbers in a graph
     decode_info: list[Any] = field(default_factory=list)  # per sequence, what `decode` needs; depends on the task kind
-    extra_streams: ExtraStreams | None = None
+    # Streams besides tokens, such as schema graphs: `extra_streams.streams(sequences)` gives those of these sequences.
+    extra_streams: Any = None
 
     @property
     def num_groups(self) -> int:

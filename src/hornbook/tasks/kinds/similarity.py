@@ -23,7 +23,7 @@ from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.cells import plain
 from hornbook.tasks.reading.infer_columns import PAIRS
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.similar import SIMILAR, OwnSimilar
+from hornbook.tasks.reading.similarity import SIMILAR, OwnSimilar
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
 from hornbook.tasks.task import Predict, Task, is_list_of_texts
 

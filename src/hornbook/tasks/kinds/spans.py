@@ -381,7 +381,8 @@ class Spans(Task):
             return {f"predictions{ending}.json": _json([_turn(*pair) for pair in pairs])}
         files = {f"predictions{ending}.json": _json({each.key: prediction.answer for each, prediction in pairs})}
         if self.allows_no_answer:
-            probabilities = {each.key: _no_answer_probability(prediction, self.threshold) for each, prediction in pairs}
+            margins = {each.key: prediction.no_answer_score - self.threshold for each, prediction in pairs}
+            probabilities = {key: 0.5 * (1 + math.tanh(margin / 2)) for key, margin in margins.items()}
             files[f"na_prob{ending}.json"] = _json(probabilities)
         return files
 
@@ -393,10 +394,6 @@ def _unanswered(examples: Sequence[SpanExample]) -> list[SpanPrediction]:
 def _turn(example: SpanExample, prediction: SpanPrediction) -> dict:
     story, _, turn = example.key.partition("#")[0].rpartition("-")
     return {"id": story, "turn_id": int(turn), "answer": prediction.answer or "unknown"}
-
-
-def _no_answer_probability(prediction: SpanPrediction, threshold: float) -> float:
-    return 0.5 * (1 + math.tanh((prediction.no_answer_score - threshold) / 2))
 
 
 def _json(value: object) -> str:
