@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from hornbook.cli import app
 from hornbook.deployment.comparison import compare, folder_for
-from hornbook.deployment.timing import time_interleaved
+from hornbook.deployment.measuring import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.inference.predictor import Predictor
 from hornbook.models.head_config import HeadConfig

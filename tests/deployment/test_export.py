@@ -20,9 +20,8 @@ from typer.testing import CliRunner
 from hornbook.batch import pack
 from hornbook.cli import app
 from hornbook.deployment import export as exporting
-from hornbook.deployment.agreement import agreement
-from hornbook.deployment.export import comparison_inputs, export
-from hornbook.deployment.loading import open_model
+from hornbook.deployment.export import agreement, comparison_inputs, export
+from hornbook.deployment.measuring import open_model
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
@@ -239,7 +238,7 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     encoded = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
     assert encoded.num_examples == 3
     found = agreement(source, open_model(both[1]), encoded)
-    assert found.num_inputs == 3 and found.largest_difference < 1e-5
+    assert found["num_inputs"] == 3 and found["largest_difference"] < 1e-5
 
 
 # ---- refusals

@@ -9,6 +9,7 @@ import itertools
 import platform
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,14 @@ import torch
 
 import hornbook
 from hornbook.batch import Batch
-from hornbook.deployment.loading import MeasuredModel, open_model
-from hornbook.deployment.timing import Answer, check_timing, percentiles_ms, time_interleaved, torch_threads
+from hornbook.deployment.measuring import (
+    MeasuredModel,
+    check_timing,
+    open_model,
+    percentiles_ms,
+    seconds_on_cpu,
+    time_interleaved,
+)
 from hornbook.devices import chosen_device, inference_autocast
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
@@ -75,11 +82,8 @@ def compare(
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     scores, info = _score(models, data, split, columns, device, on_progress) if data is not None else _recorded(models)
     inputs = _inputs(models, data, info.get("split"), columns, max(batch_size, NUM_TIMED), length)
-    rows = [_row(model, encoded) for model, encoded in zip(models, inputs, strict=True)]
-    for row, score in zip(rows, scores, strict=True):
-        row |= {"score": score} if score else {}
-    _add_latency(rows, models, inputs, settings, on_progress)
-    _add_throughput(rows, models, inputs, settings, device, on_progress)
+    rows = [_row(*each) for each in zip(models, inputs, scores, strict=True)]
+    _add_times(rows, models, inputs, settings, device, on_progress)
     _add_relative(rows)
     comparison = {
         **{"hornbook": hornbook.__version__, **info, **settings},
@@ -236,10 +240,9 @@ def _batches(encoded: EncodedExamples, size: int) -> list[Batch]:
 # ---- numbers
 
 
-def _row(model: MeasuredModel, encoded: EncodedExamples) -> dict[str, Any]:
-    lengths = [len(each) for each in encoded.ids]
-    config = model.model.config
-    return {
+def _row(model: MeasuredModel, encoded: EncodedExamples, score: dict | None) -> dict[str, Any]:
+    lengths, config = [len(each) for each in encoded.ids], model.model.config
+    row = {
         **{"name": model.name, "kind": model.kind},
         "family": str(read_json(model.folder / "config.json").get("model_type")),
         **{"num_layers": config.num_layers, "width": config.width},
@@ -247,26 +250,10 @@ def _row(model: MeasuredModel, encoded: EncodedExamples) -> dict[str, Any]:
         "flops": sum(map(model.flops, lengths)) / encoded.num_examples,
         "mean_tokens": sum(lengths) / encoded.num_examples,
     }
+    return row | ({"score": score} if score else {})
 
 
-def _add_latency(
-    rows: list[dict],
-    models: Sequence[MeasuredModel],
-    inputs: Sequence[EncodedExamples],
-    settings: dict[str, int],
-    on_progress: OnCount,
-) -> None:
-    batches = [_batches(encoded, 1) for encoded in inputs]
-    answers = _answers(models, batches, settings["threads"])
-    with torch_threads(settings["threads"]):
-        times = time_interleaved(
-            answers, settings["rounds"], lambda done: on_progress("rounds of single inputs timed", done)
-        )
-    for row, seconds in zip(rows, times, strict=True):
-        row["latency_ms"] = percentiles_ms(seconds)
-
-
-def _add_throughput(
+def _add_times(
     rows: list[dict],
     models: Sequence[MeasuredModel],
     inputs: Sequence[EncodedExamples],
@@ -274,15 +261,16 @@ def _add_throughput(
     device: str,
     on_progress: OnCount,
 ) -> None:
-    """Adds inputs per second; on a GPU in half precision, and not for exported models."""
-    threads, rounds = settings["batch_threads"], max(3, settings["rounds"] // ROUNDS_PER_BATCH_ROUND)
-    batches = [_batches(encoded, settings["batch_size"])[:1] for encoded in inputs]
-    answers = _answers(models, batches, threads)
-    num_inputs = min(settings["batch_size"], inputs[0].num_examples)
-    with torch_threads(threads):
-        times = time_interleaved(
-            answers, rounds, lambda done: on_progress("rounds of batches timed", done), num_warm_up=1
-        )
+    """Adds the latency of single inputs, and inputs per second in batches; these also on a GPU, in half precision and
+    not for exported models."""
+    rounds, num_inputs = settings["rounds"], min(settings["batch_size"], inputs[0].num_examples)
+    single, threads = [_batches(encoded, 1) for encoded in inputs], settings["threads"]
+    times = seconds_on_cpu(models, single, threads, rounds, partial(on_progress, "rounds of single inputs timed"))
+    for row, seconds in zip(rows, times, strict=True):
+        row["latency_ms"] = percentiles_ms(seconds)
+    batches, threads = [_batches(encoded, settings["batch_size"])[:1] for encoded in inputs], settings["batch_threads"]
+    few, show = max(3, rounds // ROUNDS_PER_BATCH_ROUND), partial(on_progress, "rounds of batches timed")
+    times = seconds_on_cpu(models, batches, threads, few, show, num_warm_up=1)
     for row, seconds in zip(rows, times, strict=True):
         row["throughput"] = {"cpu": num_inputs / statistics.median(seconds)}
     if device == "cpu":
@@ -290,28 +278,17 @@ def _add_throughput(
     moved = [i for i, model in enumerate(models) if not isinstance(model.model, OnnxModel)]
     for i in moved:
         models[i].model.to(device)
-    answers = [_answer_on_gpu(models[i], batches[i], device) for i in moved]
-    times = time_interleaved(answers, settings["rounds"], lambda done: on_progress("rounds on the GPU timed", done))
+    answers = [partial(_answer_on_gpu, models[i], batches[i][0], device) for i in moved]
+    times = time_interleaved(answers, rounds, partial(on_progress, "rounds on the GPU timed"))
     for i, seconds in zip(moved, times, strict=True):
         rows[i]["throughput"]["cuda"] = num_inputs / statistics.median(seconds)
         models[i].model.to("cpu")
 
 
-def _answers(models: Sequence[MeasuredModel], batches: Sequence[list[Batch]], num_threads: int) -> list[Answer]:
-    threaded = [model.with_threads(num_threads) for model in models]
-    return [
-        lambda i, model=model, of_model=of_model: model.answer(of_model[i % len(of_model)])
-        for model, of_model in zip(threaded, batches, strict=True)
-    ]
-
-
-def _answer_on_gpu(model: MeasuredModel, batches: Sequence[Batch], device: str) -> Answer:
-    def answer(i: int) -> None:
-        with inference_autocast(device):
-            model.answer(batches[i % len(batches)].to(device))
-        torch.cuda.synchronize()
-
-    return answer
+def _answer_on_gpu(model: MeasuredModel, batch: Batch, device: str, _: int) -> None:
+    with inference_autocast(device):
+        model.answer(batch.to(device))
+    torch.cuda.synchronize()
 
 
 def _add_relative(rows: list[dict]) -> None:

@@ -7,33 +7,35 @@ OUT/README.md                               the measurements, and a program that
 """
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hornbook.deployment.agreement import agreement
-from hornbook.deployment.loading import MeasuredModel, open_model
+from hornbook.deployment.measuring import MeasuredModel, check_timing, open_model, percentiles_ms, seconds_on_cpu
 from hornbook.deployment.memory import peak_memory
-from hornbook.deployment.readme import readme
-from hornbook.deployment.timing import check_timing, percentiles_ms, time_interleaved, torch_threads
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import OnCount, RunFolder
 from hornbook.models.padded import input_names, output_names, rows_together
+from hornbook.report.card import with_yaml_header
 from hornbook.report.measured import EXPORT_FILE, measurement_rows
+from hornbook.report.rendering import Table, render
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.kinds.texts import encode_texts
+from hornbook.tasks.kinds.texts import ONE, encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.evaluation import outputs_by_group
 from hornbook.tasks.spec import save_task
 
 FORMATS = ("onnx", "onnx-int8")
 NUM_COMPARED = 200  # inputs on which the exported model is compared with the original
+BATCH_TOKENS = 4096  # tokens per forward pass of the comparison
 SEED = 0  # of the random inputs
 
 
@@ -69,7 +71,8 @@ def export(
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
     encoded = comparison_inputs(source, texts, data, length, random)
-    scores_before = None if data is None else _scores(source, data, on_progress)  # bad data are refused before writing
+    evaluation = {"data": data, "on_progress": partial(on_progress, "examples scored")}
+    scores_before = None if data is None else source.predictor.evaluate(**evaluation)  # refuses bad data before writing
     compared_on = str(texts or data or "random tokens")
     with replacing_folder(out) as folder:
         on_progress("writing the graph", 0)
@@ -87,20 +90,22 @@ def export(
             output_names=list(output_names(source.head_config)),
         )
         exported = open_model(folder).with_threads(threads)
-        agreed = agreement(source, exported, encoded, lambda done: on_progress("inputs compared", done))
-        record["agreement"] = agreed.to_dict() | {"on": compared_on}
-        before, after = _latency([source, exported], length, rounds, threads, random, on_progress)
+        agreed = agreement(source, exported, encoded, partial(on_progress, "inputs compared"))
+        record["agreement"] = agreed | {"on": compared_on}
+        batches = [[source.random_inputs(random, [length]).batch([0])]] * 2
+        show = partial(on_progress, "rounds timed")
+        before, after = seconds_on_cpu([source, exported], batches, threads, rounds, show)
         record |= {"latency_ms": percentiles_ms(after), "latency_ms_before": percentiles_ms(before)}
         shape = (1, *([source.group_size] if rows_together(source.head_config) else []), length)
         record["memory_bytes"] = peak_memory(folder / ONNX_FILE, shape)
         if data is not None:
-            record["scores"] = _scores(exported, data, on_progress)["splits"]
+            record["scores"] = exported.predictor.evaluate(**evaluation)["splits"]
             record["scores_before"] = scores_before["splits"]
             record["scored_on"] = str(data)
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT_FILE, record)
         max_length = length if source.predictor is None else source.predictor.max_length
-        write_text(folder / "README.md", readme(source, format, max_length, measurement_rows(record)))
+        write_text(folder / "README.md", _readme(source, format, max_length, measurement_rows(record)))
     return record
 
 
@@ -158,20 +163,65 @@ def comparison_inputs(
     return source.random_inputs(random, random.integers(1, length, NUM_COMPARED, endpoint=True).tolist())
 
 
-def _latency(
-    models: Sequence[MeasuredModel],
-    length: int,
-    rounds: int,
-    threads: int,
-    random: np.random.Generator,
-    on_progress: OnCount,
-) -> list[list[float]]:
-    batch = models[0].random_inputs(random, [length]).batch([0])
-    with torch_threads(threads):
-        answers = [lambda _, model=model: model.answer(batch) for model in models]
-        return time_interleaved(answers, rounds, lambda done: on_progress("rounds timed", done))
+def agreement(
+    original: MeasuredModel,
+    exported: MeasuredModel,
+    encoded: EncodedExamples,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, float]:
+    """Compares the outputs of both models on the same inputs: `num_inputs`, `largest_difference` of any output number,
+    and `same`, the fraction of inputs (for tagging: of tokens) with the same prediction, unless the models output a
+    number or vectors. For vectors, `smallest_cosine` of the mean vectors of an input."""
+    pairs = list(zip(_answers(original, encoded), _answers(exported, encoded, on_progress), strict=True))
+    largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
+    found = {"num_inputs": len(pairs), "largest_difference": largest}
+    if original.head_config is None:
+        return found | {"smallest_cosine": min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs)}
+    task = original.predictor.task
+    predicted = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
+    if predicted[0][0] is None:
+        return found
+    if original.head_config.output_type.per_token:
+        same = np.concatenate([a == b for a, b in predicted])
+    else:
+        same = np.array([np.array_equal(a, b) for a, b in predicted])
+    return found | {"same": float(same.mean())}
 
 
-def _scores(model: MeasuredModel, data: Any, on_progress: OnCount) -> dict[str, Any]:
-    """The scores of every split, and notes about them."""
-    return model.predictor.evaluate(data, on_progress=lambda done: on_progress("examples scored", done))
+def _answers(
+    model: MeasuredModel, encoded: EncodedExamples, on_progress: Callable[[int], None] | None = None
+) -> list[np.ndarray]:
+    """The output of a model for each group; for tagging and vectors, for each sequence."""
+    per_token = model.head_config is None or model.head_config.output_type.per_token
+    return outputs_by_group(lambda batch: model.answer(batch).numpy(), encoded, per_token, BATCH_TOKENS, on_progress)
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-30))
+
+
+def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tuple[str, str]]) -> str:
+    """Its inputs and outputs, the measurements, and a short program that runs it without Hornbook."""
+    head_config, config, tokenizer, padding = model.head_config, model.model.config, model.tokenizer, ""
+    task, texts, code = "", ONE, ""
+    if head_config is not None:
+        task = model.predictor.spec.name
+        texts, code = model.predictor.task.onnx_code(model.group_size, bool(model.predictor.spec.has_pairs))
+    if tokenizer.pad_id is not None:
+        padding = f"pad_id={tokenizer.pad_id}, pad_token={tokenizer.token(tokenizer.pad_id)!r}"
+    text = render(
+        "exported.md",
+        family=model.model.family,
+        format=format,
+        task=task,
+        inputs=input_names(config),
+        outputs=output_names(head_config),
+        max_positions=config.max_positions,
+        is_grouped=model.group_size > 1,
+        padding=padding,
+        max_length=max_length,
+        texts=texts,
+        code=code,
+        measured=Table(("measured", ""), numbers),
+    )
+    return with_yaml_header(text, library_name="onnx", tags=["hornbook", "onnx", model.model.family])

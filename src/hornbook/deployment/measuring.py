@@ -1,6 +1,9 @@
-"""Any kind of model, opened for measurements: a run, a folder that `transformers` wrote, or an exported folder."""
+"""Any kind of model, opened for measurements (a run, a folder that `transformers` wrote, or an exported folder), and
+its timing: every model runs once per round, so that noise affects all of them equally."""
 
-from collections.abc import Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.config import checked
 from hornbook.files import read_json
 from hornbook.inference.predictor import Predictor, build_task_model, read_finished_record
 from hornbook.interop.folder import weights_files
@@ -22,6 +26,10 @@ from hornbook.report.measured import EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.text.tokenizer import Tokenizer
+
+LARGEST = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
+WARM_UP_ROUNDS = 5  # not counted: caches fill, kernels are chosen
+Answer = Callable[[int], object]  # runs input i, and returns when it is done
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class MeasuredModel:
 
     def with_threads(self, num_threads: int) -> "MeasuredModel":
         """The model on this number of CPU threads, which an ONNX session fixes when opened; for torch models see
-        `timing.torch_threads`."""
+        `torch_threads`."""
         if not isinstance(self.model, OnnxModel):
             return self
         return replace(self, model=self.model.with_threads(num_threads))
@@ -113,3 +121,65 @@ def used_parameters(model: Transformer) -> int:
     used = () if model.head_config is None else model.heads_for(model.head_config)
     unused = [name for name in model.heads if name not in used]
     return sum(each.numel() for name, each in model.named_parameters() if name.partition(".")[0] not in unused)
+
+
+# ---- timing
+
+
+def check_timing(settings: dict[str, int]) -> dict[str, int]:
+    """Checks that the options of a measurement are in range, and returns them."""
+    return {name: checked(value, int, name, low=1, high=LARGEST[name]) for name, value in settings.items()}
+
+
+def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
+    """The median and the 99th percentile in milliseconds."""
+    return {f"p{percent}": 1000 * float(np.percentile(seconds, percent)) for percent in (50, 99)}
+
+
+def time_interleaved(
+    answers: Sequence[Answer],
+    num_rounds: int,
+    on_progress: Callable[[int], None] | None = None,
+    num_warm_up: int = WARM_UP_ROUNDS,
+) -> list[list[float]]:
+    """Returns the seconds of every round for each. In round i all run input i; the one that runs first rotates."""
+    seconds: list[list[float]] = [[] for _ in answers]
+    for i in range(-num_warm_up, num_rounds):
+        for turn in range(len(answers)):
+            model = (i + turn) % len(answers)
+            before = time.perf_counter()
+            answers[model](max(i, 0))
+            if i >= 0:
+                seconds[model].append(time.perf_counter() - before)
+        if on_progress and i >= 0:
+            on_progress(i + 1)
+    return seconds
+
+
+def seconds_on_cpu(
+    models: Sequence[MeasuredModel],
+    batches: Sequence[Sequence[Batch]],
+    num_threads: int,
+    num_rounds: int,
+    on_progress: Callable[[int], None],
+    num_warm_up: int = WARM_UP_ROUNDS,
+) -> list[list[float]]:
+    """The seconds of every round for each model, with its own batches in turn, on this number of CPU threads."""
+    threaded = [model.with_threads(num_threads) for model in models]
+    answers = [
+        lambda i, model=model, of_model=of_model: model.answer(of_model[i % len(of_model)])
+        for model, of_model in zip(threaded, batches, strict=True)
+    ]
+    with torch_threads(num_threads):
+        return time_interleaved(answers, num_rounds, on_progress, num_warm_up)
+
+
+@contextlib.contextmanager
+def torch_threads(num_threads: int) -> Iterator[None]:
+    """Sets the number of torch's CPU threads within the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
