@@ -19,7 +19,7 @@ import torch
 
 from hornbook.batch import Batch, pack
 from hornbook.devices import GIB
-from hornbook.evaluation.experiments.memory import release_memory
+from hornbook.evaluation.experiments.jobs import release_memory
 from hornbook.runs.pretraining.assembly import new_network, objective_of
 from hornbook.runs.pretraining.plan import plan
 from hornbook.runs.pretraining.presets import preset_settings

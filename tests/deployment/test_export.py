@@ -148,7 +148,7 @@ import os, shutil, sys
 from hornbook import cli
 from hornbook.deployment import export
 export.write_onnx = lambda model, file: shutil.copy(sys.argv[1], file)
-export._latency = lambda *_: os.kill(os.getpid(), 9)
+export.seconds_on_cpu = lambda *_: os.kill(os.getpid(), 9)
 cli.app(sys.argv[2:])
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.evaluation.experiments.definition import Experiment
-from hornbook.evaluation.experiments.plan import ExperimentJob, jobs_of
+from hornbook.evaluation.experiments.jobs import ExperimentJob, jobs_of
 from hornbook.evaluation.experiments.resolved import ArmBudget, ResolvedExperiment
 from hornbook.files import write_json
 

@@ -9,14 +9,14 @@ from made_up_jobs import decided_for, leave
 from smallest import write_smallest
 
 from hornbook.evaluation.experiments.definition import Claim, Condition, read_experiment
-from hornbook.evaluation.experiments.plan import ExperimentJob
+from hornbook.evaluation.experiments.jobs import ExperimentJob
 from hornbook.evaluation.experiments.results import write_results
-from hornbook.evaluation.experiments.scores import Scores
 from hornbook.evaluation.experiments.verdicts import (
     FAILS,
     HOLDS,
     OPEN,
     Measurement,
+    Scores,
     _seeds_needed,
     judge,
     measured,

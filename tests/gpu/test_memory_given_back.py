@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hornbook.devices import warm_up_on_side_stream
-from hornbook.evaluation.experiments.memory import release_memory
+from hornbook.evaluation.experiments.jobs import release_memory
 
 pytestmark = pytest.mark.gpu
 MAX_LEFT = 64 * 2**20  # bytes

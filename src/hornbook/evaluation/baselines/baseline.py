@@ -16,16 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import fit_classes, fit_labels, sampled_words
-from hornbook.evaluation.baselines.shallow import finish, start_run
-from hornbook.evaluation.baselines.tfidf import (
+from hornbook.evaluation.baselines.shallow import finish, fit_classes, fit_labels, sampled_words, start_run
+from hornbook.evaluation.baselines.words import (
+    Average,
     TfidfFeatures,
+    averages,
+    cosines,
     most_frequent_tags,
     nearest_choice,
+    paired,
     tfidf_cosines,
     window_answers,
 )
-from hornbook.evaluation.baselines.vectors import Average, averages, cosines, paired
 from hornbook.files import absolute
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.runs.finetuning.finetune import open_and_run

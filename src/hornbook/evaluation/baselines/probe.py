@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import Fitted, fit_classes, fit_labels, sampled_words
-from hornbook.evaluation.baselines.shallow import finish, start_run
+from hornbook.evaluation.baselines.shallow import Fitted, finish, fit_classes, fit_labels, sampled_words, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder

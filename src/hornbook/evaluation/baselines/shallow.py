@@ -1,22 +1,43 @@
-"""The output folder of probes and baselines, with the scores of a shallow model.
+"""Shallow models of probes and baselines, and the output folder with their scores.
 
 OUT/run.json              the request, the data, and what was fitted
 OUT/scores.json           standard metrics with intervals, in the format of fine-tuning
 OUT/predictions-dev.jsonl the prediction and the label of each dev example
 OUT/task.json             metrics and threshold
+
+Linear models from scikit-learn return logits like a network's head, so that a task decodes them in the same way. The
+regularisation strength is chosen by cross-validation on the training split: by log-likelihood or, if the task's metric
+is the Matthews correlation, by that, because the likeliest model then often predicts a single class.
 """
 
+import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hornbook.files import read_json, write_json
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
+from hornbook.models.head_config import MASKED_LOGIT
 from hornbook.runs.finetuning.finetune import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult, refuse_other_data, write_task_record
 from hornbook.tasks.records import DataSet
-from hornbook.tasks.task import Predict
+from hornbook.tasks.task import Predict, Task
+from hornbook.train.randomness import seed_of
+
+Matrix = Any  # a NumPy array or a SciPy sparse matrix
+Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
+DENSE_STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C, for columns of variance 1
+SPARSE_STRENGTHS = (1e-1, 1.0, 1e1, 1e2, 1e3)  # C, for rows of length 1
+ALPHAS = tuple(np.logspace(-2, 6, 17))
+NUM_FOLDS = 5
+FEW = 2_000  # examples up to which all folds are used; beyond, one fold is enough
+MAX_WORDS = 50_000  # training words at most for regression on words, which holds all of them in memory
+MANY = 10_000  # examples at most for choosing the strength, which hardly depends on their number
+MAX_ITERATIONS = 300
 
 
 def start_run(
@@ -52,3 +73,132 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
 def read_scored(out: Path) -> TaskResult:
     scores = read_json(out / SCORES)
     return TaskResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"])
+
+
+# ---- linear models
+
+
+class Fitted(NamedTuple):
+    score: Score
+    strength: float | list[float] | None  # C (one per class for multi-label), or alpha for numbers
+
+
+def fit_labels(task: Task, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:
+    """The linear model for the problem type of a task, fitted on one target per row; unknown classes are left out."""
+    if task.problem_type == "regression":
+        return fit_number(features, targets)
+    if task.problem_type == "multi_label_classification":
+        return fit_several(features, targets, seed)
+    known = targets >= 0
+    return fit_classes(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])
+
+
+def fit_classes(features: Matrix, targets: np.ndarray, num_labels: int, seed: int, metric_for_best: str = "") -> Fitted:
+    """Logistic regression for one of `num_labels` classes. Classes without training examples are never predicted."""
+    classes = np.unique(targets)
+    if len(classes) == 1:
+        return Fitted(lambda x: _spread(np.zeros((x.shape[0], 1)), classes, num_labels), None)
+    strength = _best_strength(features, targets, seed, metric_for_best)
+    model = _logistic(features, strength)
+    _quietly(model.fit, features, targets)
+
+    def score(x: Matrix) -> np.ndarray:
+        logits = model.decision_function(x)
+        logits = np.stack([np.zeros_like(logits), logits], 1) if logits.ndim == 1 else logits
+        return _spread(logits, classes, num_labels)
+
+    return Fitted(score, strength)
+
+
+def fit_several(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
+    """A separate logistic regression per class (multi-label); `holds` is N x L of 0 and 1."""
+    models = [fit_classes(features, column.astype(int), 2, seed) for column in holds.T]
+
+    def score(x: Matrix) -> np.ndarray:
+        logits = [model.score(x) for model in models]
+        return np.stack([each[:, 1] - each[:, 0] for each in logits], 1)
+
+    return Fitted(score, [model.strength for model in models])
+
+
+def fit_number(features: Matrix, targets: np.ndarray) -> Fitted:
+    """Ridge regression; its strength is chosen by generalised cross-validation."""
+    from sklearn.linear_model import RidgeCV
+
+    model = _scaled(features, RidgeCV(ALPHAS))
+    _quietly(model.fit, features, targets)
+    return Fitted(lambda x: model.predict(x)[:, None], float(model[-1].alpha_))
+
+
+def sampled_words(num_words: int, seed: int, log: Callable[[str], None]) -> np.ndarray:
+    """The indices of the training words that regression on words uses: all, or a random sample of `MAX_WORDS`."""
+    if num_words <= MAX_WORDS:
+        return np.arange(num_words)
+    log(f"logistic regression on a random sample of {MAX_WORDS:,} of {num_words:,} training words")
+    return np.sort(np.random.default_rng(seed_of(seed, "words")).permutation(num_words)[:MAX_WORDS])
+
+
+def _spread(logits: np.ndarray, classes: np.ndarray, num_labels: int) -> np.ndarray:
+    """Logits of some classes as logits of all classes."""
+    all_logits = np.full((len(logits), num_labels), MASKED_LOGIT)
+    all_logits[:, classes] = logits
+    return all_logits
+
+
+def _logistic(features: Matrix, strength: float) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return _scaled(features, LogisticRegression(C=strength, max_iter=MAX_ITERATIONS))
+
+
+def _scaled(features: Matrix, model: Any) -> Any:
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler() if isinstance(features, np.ndarray) else "passthrough", model)
+
+
+def _best_strength(features: Matrix, targets: np.ndarray, seed: int, metric_for_best: str) -> float:
+    """The best C by cross-validation on the classes with at least two examples; the middle one if fewer than two
+    classes have that many."""
+    from sklearn.metrics import log_loss, matthews_corrcoef
+    from sklearn.model_selection import StratifiedKFold
+
+    strengths = DENSE_STRENGTHS if isinstance(features, np.ndarray) else SPARSE_STRENGTHS
+    if len(targets) > MANY:
+        sample = np.sort(np.random.default_rng(seed).permutation(len(targets))[:MANY])
+        features, targets = features[sample], targets[sample]
+    _, inverse, counts = np.unique(targets, return_inverse=True, return_counts=True)
+    if (counts > 1).sum() < 2:
+        return strengths[len(strengths) // 2]
+    features, targets = features[counts[inverse] > 1], targets[counts[inverse] > 1]
+    num_folds = min(NUM_FOLDS, int(counts[counts > 1].min()))
+    splits = list(StratifiedKFold(num_folds, shuffle=True, random_state=seed % 2**32).split(features, targets))
+    if len(targets) > FEW:
+        splits = splits[:1]
+    gold, classes = np.concatenate([targets[held_out] for _, held_out in splits]), np.unique(targets)
+    scores = []
+    for strength in strengths:
+        of_folds = []
+        for train, held_out in splits:
+            model = _logistic(features, strength)
+            _quietly(model.fit, features[train], targets[train])
+            of_folds.append(model.predict_proba(features[held_out]))
+        probabilities = np.concatenate(of_folds)
+        if metric_for_best == "matthews":
+            scores.append(matthews_corrcoef(gold, classes[probabilities.argmax(1)]))
+        else:
+            scores.append(-log_loss(gold, probabilities, labels=classes))
+    return strengths[int(np.argmax(scores))]
+
+
+def _quietly(fit: Callable, *arguments: Any) -> None:
+    """Fits without convergence warnings: weakly regularised models do not converge on separable data, and lose the
+    cross-validation anyway."""
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    # The solver multiplies small matrices and vectors: spreading that over two busy cores took 30 times as long.
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit(*arguments)

@@ -8,8 +8,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
-from hornbook.evaluation.experiments.jobs import FinetuningArguments, run_finetuning
-from hornbook.evaluation.experiments.memory import release_memory
+from hornbook.evaluation.experiments.jobs import FinetuningArguments, release_memory, run_finetuning
 from hornbook.lifecycle.stopping import die_with_parent, disable_signal_handlers, starting_children
 
 POLL_SECONDS = 0.5  # interval at which a stop request is checked

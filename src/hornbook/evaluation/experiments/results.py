@@ -4,10 +4,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hornbook.evaluation.experiments.plan import ExperimentJob
+from hornbook.evaluation.experiments.jobs import ExperimentJob
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
-from hornbook.evaluation.experiments.scores import MEAN, Scores, over_seeds
-from hornbook.evaluation.experiments.verdicts import judge, minutes_of
+from hornbook.evaluation.experiments.verdicts import MEAN, Scores, judge, minutes_of, over_seeds
 from hornbook.files import write_json
 
 RESULTS_FILE = "results.json"

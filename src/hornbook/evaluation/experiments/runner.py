@@ -1,7 +1,7 @@
 """Runs or resumes an experiment: its jobs one after another, fine-tunings optionally in parallel.
 
 OUT/run.json                       values resolved at the start (`resolved.py`)
-OUT/jobs/, pretrained/, running/   jobs (`plan.py`)
+OUT/jobs/, pretrained/, running/   jobs (`jobs.py`)
 OUT/results.json                   scores, costs and verdicts from the finished jobs
 OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
@@ -22,14 +22,16 @@ from typing import Any
 from hornbook.config import checked
 from hornbook.evaluation.experiments.definition import Experiment, TaskPlan, read_experiment
 from hornbook.evaluation.experiments.jobs import (
+    ExperimentJob,
     FinetuningArguments,
+    jobs_of,
     run_finetuning,
     run_minimal_pairs,
     run_pretraining,
     run_sentence_task,
     task_data,
+    tasks_of,
 )
-from hornbook.evaluation.experiments.plan import ExperimentJob, jobs_of, tasks_of
 from hornbook.evaluation.experiments.pool import Pool
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.evaluation.experiments.results import write_results
