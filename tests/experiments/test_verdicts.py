@@ -42,7 +42,7 @@ def judged(out, experiment, means, *conditions, spread=0.1, **more) -> dict:
     decided = decided_for(experiment)
     leave(out, decided, means, spread, **more)
     claim = Claim("claim", "A claim.", would_decide="more seeds", conditions=conditions or (BETTER,))
-    return judge(claim, out, decided, Scores(out, decided, ALL))
+    return judge(claim, Scores(out, decided, ALL))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_sentence_heads_of_several_seeds_are_reported_together(tmp_path, experim
     accuracies = write_results(tmp_path, decided, jobs, ALL)["arms"]["nsp"]["sentence_head"]
     assert accuracies["nsp"] == {"value": 85.0, "low": 78.0, "high": 91.5}  # of the first 90, 88.5 and 91.5
     head = Condition(description="it", metric="sentence-head", arm="nsp", pairs="nsp", min=70.0)
-    assert measured(head, tmp_path, decided, Scores(tmp_path, decided, ALL)).low == 78.0
+    assert measured(head, Scores(tmp_path, decided, ALL)).low == 78.0
 
 
 def test_missing_runs_leave_a_claim_undecided_however_large_the_difference(tmp_path, experiment):
@@ -191,7 +191,7 @@ def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle,
         file = tmp_path / "jobs" / f"finetune-detecting-0-at-1-reviews-{seed}.json"
         write_json(file, read_json(file) | {"degenerate": "it answers 'yes' whatever the text"})
     little = Claim("claim", "A claim.", conditions=(dataclasses.replace(BETTER, min=-2.0),))
-    found = judge(little, tmp_path, decided, Scores(tmp_path, decided, ALL))
+    found = judge(little, Scores(tmp_path, decided, ALL))
     assert found["verdict"] == verdict
     assert ("most fine-tuning runs of detecting are degenerate" in found["reason"]) == (verdict == OPEN)
 
@@ -230,7 +230,7 @@ def test_accuracies_and_parameters(tmp_path, experiment):
     write_json(tmp_path / "jobs" / "pretrain-detecting-0.json", {"parameters": 4_700_000, "seconds": 1.0})
     decided = decided_for(experiment)
     fewer = Claim("fewer", "Fewer.", conditions=(list(conditions)[-1],))
-    found = judge(fewer, tmp_path, decided, Scores(tmp_path, decided, ALL))
+    found = judge(fewer, Scores(tmp_path, decided, ALL))
     assert found["verdict"] == HOLDS and "35.1%" in found["reason"]
     waiting = judged(tmp_path / "later", experiment, means, list(conditions)[-1], missing=("pretrain-nsp",))
     assert waiting["verdict"] == OPEN and "nsp is not pre-trained yet" in waiting["reason"]

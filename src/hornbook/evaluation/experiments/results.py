@@ -43,19 +43,20 @@ def write_results(
             for task in experiment.tasks
         },
         "mean": MEAN,
-        "arms": {arm.name: _arm(arm.name, out, resolved) for arm in experiment.arms},
-        "scores": scores.rows(resolved),
+        "arms": {arm.name: _arm(arm.name, scores) for arm in experiment.arms},
+        "scores": scores.rows(),
         "degenerate": _degenerate(out, jobs),
         "shared_words": _accuracies([ExperimentJob("shared-words")], out),
-        "claims": [judge(claim, out, resolved, scores) for claim in experiment.claims],
+        "claims": [judge(claim, scores) for claim in experiment.claims],
     }
     write_json(out / RESULTS_FILE, results)
     return results
 
 
-def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
+def _arm(name: str, scores: Scores) -> dict[str, Any]:
     """Label and published score of an arm, cost of its first seed, and sentence-head accuracies over all seeds."""
-    arm, budget, seeds = resolved.experiment.arm(name), resolved.arms[name], resolved.experiment.equal.seeds
+    out, resolved, seeds = scores.out, scores.resolved, scores.equal.seeds
+    arm, budget = resolved.experiment.arm(name), resolved.arms[name]
     return {
         "label": arm.title,
         "preset": arm.preset,
@@ -64,7 +65,7 @@ def _arm(name: str, out: Path, resolved: ResolvedExperiment) -> dict[str, Any]:
         "planned_steps": budget.steps,
         "planned_flops": budget.flops_at(1.0),
         "planned_words": budget.steps * budget.step_words,
-        "minutes": minutes_of(name, out, resolved),
+        "minutes": minutes_of(name, scores),
         "record": ExperimentJob("pretrain", name, seeds[0]).result(out),
         "sentence_head": _accuracies([ExperimentJob("sentence-head", name, seed) for seed in seeds], out),
     }

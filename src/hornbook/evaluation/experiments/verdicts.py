@@ -28,10 +28,10 @@ HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
 
 
 class Scores:
-    """The scores of all finished fine-tuning runs, in points out of 100."""
+    """The scores of all finished fine-tuning runs of an experiment in the folder `out`, in points out of 100."""
 
     def __init__(self, out: Path, resolved: ResolvedExperiment, tasks: Sequence[str]):
-        self.equal = resolved.experiment.equal
+        self.out, self.resolved, self.equal = out, resolved, resolved.experiment.equal
         self.tasks: list[TaskPlan] = [task for task in resolved.experiment.tasks if task.name in tasks]
         self.num_planned = len(resolved.experiment.tasks)
         # By arm, fraction of the FLOPs, task, pre-training seed, and index of the fine-tuning seed.
@@ -103,10 +103,10 @@ class Scores:
         independent."""
         return self.equal.seed_deviation * math.sqrt(self.num_planned / max(1, len(tasks or self.tasks)))
 
-    def rows(self, resolved: ResolvedExperiment) -> list[dict]:
+    def rows(self) -> list[dict]:
         """Every point: arm, fraction and number of FLOPs, task or `mean`, score with interval, number of scores."""
         rows = []
-        for arm, budget in resolved.arms.items():
+        for arm, budget in self.resolved.arms.items():
             for fraction in self.equal.checkpoints:
                 for task in [MEAN, *(task.name for task in self.tasks)]:
                     values = self.mean_scores(arm, fraction, None if task == MEAN else [task])
@@ -153,6 +153,11 @@ class Measurement:
         interval = f" ({self.low:{sign}.1f} to {self.high:{sign}.1f})" if has_interval else ""
         return f"{self.value:{sign}.1f}{self.unit}{interval}{self.note}"
 
+    def verdict(self, condition: Condition) -> str:
+        if self.missing or self.says_nothing or math.isnan(self.low):
+            return OPEN
+        return verdict_of_interval(self.low, self.high, condition.min, condition.max)
+
 
 def verdict_of_interval(low: float, high: float, minimum: float | None, maximum: float | None) -> str:
     """Whether an interval is inside its bounds (holds), outside (does not hold), or contains one (not decided).
@@ -167,40 +172,28 @@ def verdict_of_interval(low: float, high: float, minimum: float | None, maximum:
     return FAILS if high <= minimum or low >= maximum else OPEN
 
 
-def judge(claim: Claim, out: Path, resolved: ResolvedExperiment, scores: Scores) -> dict:
+def judge(claim: Claim, scores: Scores) -> dict:
     """The verdict on a claim with its reason, and the results of its conditions."""
-    conditions = []
-    for condition in claim.conditions:
-        measurement = measured(condition, out, resolved, scores)
-        is_open = bool(measurement.missing or measurement.says_nothing) or math.isnan(measurement.low)
-        interval = (measurement.low, measurement.high)
-        verdict = OPEN if is_open else verdict_of_interval(*interval, condition.min, condition.max)
-        conditions.append(_result_of(condition, measurement, verdict))
-    doubtful = _doubtful(claim, conditions)
-    verdict = _overall_verdict(claim, conditions, doubtful)
+    judged = [
+        (condition, found := measured(condition, scores), found.verdict(condition)) for condition in claim.conditions
+    ]
+    # The arms whose premise does not hold: failed conditions on them refute nothing, and more seeds decide nothing.
+    doubtful = {condition.arm for condition, _, verdict in judged if condition.premise and verdict != HOLDS}
+    fails = [condition.arm for condition, _, verdict in judged if verdict == FAILS and not condition.premise]
+    if all(verdict == HOLDS for _, _, verdict in judged):
+        overall = HOLDS
+    else:
+        overall = FAILS if set(fails) - doubtful else OPEN
+    conditions = [_result_of(*each) for each in judged]
     return {
         "name": claim.name,
         "description": claim.description,
-        "verdict": verdict,
+        "verdict": overall,
         "reason": "; ".join(each["reason"] for each in conditions),
-        "would_decide": _would_decide(claim, conditions, doubtful) if verdict == OPEN else "",
+        "would_decide": _would_decide(claim, conditions, doubtful) if overall == OPEN else "",
         "published": claim.published,
         "conditions": conditions,
     }
-
-
-def _doubtful(claim: Claim, results: list[dict]) -> set[str]:
-    """The arms whose premise does not hold."""
-    judged = zip(claim.conditions, results, strict=True)
-    return {condition.arm for condition, each in judged if condition.premise and each["verdict"] != HOLDS}
-
-
-def _overall_verdict(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
-    if all(each["verdict"] == HOLDS for each in results):
-        return HOLDS
-    judged = zip(claim.conditions, results, strict=True)
-    fails = [condition for condition, each in judged if each["verdict"] == FAILS and not condition.premise]
-    return FAILS if any(condition.arm not in doubtful for condition in fails) else OPEN
 
 
 def _result_of(condition: Condition, measurement: Measurement, verdict: str) -> dict:
@@ -249,35 +242,35 @@ def _would_decide(claim: Claim, results: list[dict], doubtful: set[str]) -> str:
     return "; ".join(filter(None, (claim.would_decide, more_seeds)))
 
 
-def measured(condition: Condition, out: Path, resolved: ResolvedExperiment, scores: Scores) -> Measurement:
+# ---- metrics of conditions
+
+
+def measured(condition: Condition, scores: Scores) -> Measurement:
     """The value of the metric of a condition, at the full FLOPs."""
-    if condition.metric == "score-difference":
-        return _difference(condition, scores)
-    if condition.metric == "score":
-        return _score(condition, scores)
-    if condition.metric == "minutes":
-        return _minutes(condition, out, resolved)
-    if condition.metric == "parameters":
-        return _parameters(condition, out, resolved)
-    return _accuracy(condition, out, resolved)
+    metrics = {
+        "score-difference": _difference,
+        "score": _score,
+        "minutes": _minutes,
+        "parameters": _parameters,
+        "sentence-head": _accuracy,
+        "shared-words": _accuracy,
+    }
+    return metrics[condition.metric](condition, scores)
 
 
 def _difference(condition: Condition, scores: Scores) -> Measurement:
-    tasks = [condition.task] if condition.task else None
-    if tasks and condition.task not in [task.name for task in scores.tasks]:
-        return Measurement(missing=f"there is no data for {condition.task}")
-    if not scores.tasks:
-        return Measurement(missing="there is no task to fine-tune on")
-    a, b = (scores.mean_scores(arm, 1.0, tasks) for arm in (condition.arm, condition.minus))
+    tasks, arms = [condition.task] if condition.task else None, (condition.arm, condition.minus)
+    if no_data := _no_data(condition, scores):
+        return Measurement(missing=no_data)
+    a, b = (scores.mean_scores(arm, 1.0, tasks) for arm in arms)
     are_scored = all(task.is_zero_shot for task in scores.tasks if tasks is None or task.name in tasks)
-    counts = {arm: scores.num_missing(arm, 1.0, tasks) for arm in (condition.arm, condition.minus)}
+    counts = {arm: scores.num_missing(arm, 1.0, tasks) for arm in arms}
     missing = _missing(counts, "score" if are_scored else "fine-tuning run")
     if not a or not b:
         return Measurement(missing=missing)
     if min(len(a), len(b)) < 2:
-        value = math.fsum(a) / len(a) - math.fsum(b) / len(b)
-        return Measurement(value, missing=missing or "a single score has no interval")
-    idle = [arm for arm in (condition.arm, condition.minus) if not scores.has_learned(arm, 1.0, tasks)]
+        return Measurement(_mean(a) - _mean(b), missing=missing or "a single score has no interval")
+    idle = [arm for arm in arms if not scores.has_learned(arm, 1.0, tasks)]
     says_nothing = f"most fine-tuning runs of {' and '.join(idle)} are degenerate" if idle else ""
     few = tasks is None and len(scores.tasks) < scores.num_planned
     note = f" over {len(scores.tasks)} of {scores.num_planned} tasks" if few else ""
@@ -288,32 +281,38 @@ def _difference(condition: Condition, scores: Scores) -> Measurement:
 
 def _score(condition: Condition, scores: Scores) -> Measurement:
     """The score of one arm, with its interval over seeds."""
+    if no_data := _no_data(condition, scores):
+        return Measurement(missing=no_data)
     tasks = [condition.task] if condition.task else None
-    if not scores.tasks or (tasks and condition.task not in [task.name for task in scores.tasks]):
-        return Measurement(missing=f"there is no data for {condition.task or 'any task'}", unit="")
     values = scores.mean_scores(condition.arm, 1.0, tasks)
     missing = _missing({condition.arm: scores.num_missing(condition.arm, 1.0, tasks)}, "score")
     if not values:
-        return Measurement(missing=missing, unit="")
-    mean = math.fsum(values) / len(values)
+        return Measurement(missing=missing)
     if len(values) < 2:
-        return Measurement(mean, missing=missing or "a single score has no interval", unit="")
-    return Measurement(mean, *mean_interval(values), missing, unit="")
+        return Measurement(_mean(values), missing=missing or "a single score has no interval", unit="")
+    return Measurement(_mean(values), *mean_interval(values), missing, unit="")
 
 
-def minutes_of(arm: str, out: Path, resolved: ResolvedExperiment) -> float | None:
+def _no_data(condition: Condition, scores: Scores) -> str:
+    """Why there are no scores for a condition; empty if there may be some."""
+    names = [task.name for task in scores.tasks]
+    is_there = condition.task in names if condition.task else names
+    return "" if is_there else f"there is no data for {condition.task or 'any task'}"
+
+
+def minutes_of(arm: str, scores: Scores) -> float | None:
     """Minutes of pre-training and of scoring without training, of the slowest seed; None if there is none yet."""
-    seeds, totals = resolved.experiment.equal.seeds, []
-    for seed in seeds:
+    totals = []
+    for seed in scores.equal.seeds:
         jobs = [ExperimentJob("pretrain", arm, seed)]
-        jobs += [task_job(task, arm, seed, 1.0, 0) for task in resolved.experiment.tasks if task.is_zero_shot]
-        results = [job.result(out) for job in jobs]
+        jobs += [task_job(task, arm, seed, 1.0, 0) for task in scores.resolved.experiment.tasks if task.is_zero_shot]
+        results = [job.result(scores.out) for job in jobs]
         totals += [] if None in results else [sum(result["seconds"] for result in results) / 60]
     return max(totals, default=None)
 
 
-def _minutes(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Measurement:
-    minutes = minutes_of(condition.arm, out, resolved)
+def _minutes(condition: Condition, scores: Scores) -> Measurement:
+    minutes = minutes_of(condition.arm, scores)
     if minutes is None:
         return Measurement(missing=f"{condition.arm} is not trained and scored yet")
     return Measurement(minutes, minutes, minutes, unit=" minutes")
@@ -326,24 +325,22 @@ def _missing(counts: dict[str, int], noun: str) -> str:
     return f"{' and '.join(phrases)} {is_or_are} missing" if phrases else ""
 
 
-def _parameters(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Measurement:
-    seed = resolved.experiment.equal.seeds[0]
-    of, over = (ExperimentJob("pretrain", arm, seed).result(out) for arm in (condition.arm, condition.over))
-    if of is None or over is None:
-        untrained = condition.arm if of is None else condition.over
-        return Measurement(missing=f"{untrained} is not pre-trained yet")
-    percent = 100 * of["parameters"] / over["parameters"]
+def _parameters(condition: Condition, scores: Scores) -> Measurement:
+    arms = (condition.arm, condition.over)
+    results = [ExperimentJob("pretrain", arm, scores.equal.seeds[0]).result(scores.out) for arm in arms]
+    if None in results:
+        return Measurement(missing=f"{arms[results.index(None)]} is not pre-trained yet")
+    percent = 100 * results[0]["parameters"] / results[1]["parameters"]
     return Measurement(percent, percent, percent, unit="%")
 
 
-def _accuracy(condition: Condition, out: Path, resolved: ResolvedExperiment) -> Measurement:
+def _accuracy(condition: Condition, scores: Scores) -> Measurement:
     if condition.metric == "shared-words":
         jobs = [ExperimentJob("shared-words")]
     else:
-        jobs = [ExperimentJob("sentence-head", condition.arm, seed) for seed in resolved.experiment.equal.seeds]
-    accuracies = [result[condition.pairs] for job in jobs if (result := job.result(out)) is not None]
-    missing = " and ".join(f"{job.description} is not done yet" for job in jobs if not job.is_done(out))
+        jobs = [ExperimentJob("sentence-head", condition.arm, seed) for seed in scores.equal.seeds]
+    accuracies = [result[condition.pairs] for job in jobs if (result := job.result(scores.out)) is not None]
+    missing = " and ".join(f"{job.description} is not done yet" for job in jobs if not job.is_done(scores.out))
     if not accuracies:
         return Measurement(missing=missing)
-    combined = over_seeds(accuracies)
-    return Measurement(combined["value"], combined["low"], combined["high"], missing, unit="%")
+    return Measurement(**over_seeds(accuracies), missing=missing, unit="%")
