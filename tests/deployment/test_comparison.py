@@ -17,7 +17,7 @@ from hornbook.inference.predictor import Predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.plots.comparison import comparison_figure
+from hornbook.report.plots.scores import comparison_figure
 
 FAST = {"rounds": 3, "batch_size": 4, "batch_threads": 1}
 

@@ -11,7 +11,7 @@ from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.plots.learning import curves_figure
+from hornbook.report.plots.run import curves_figure
 from hornbook.report.run_files import ReportedRun
 from hornbook.runs.finetuning import finetune_text as text_run
 from hornbook.runs.finetuning.finetune_text import documents, finetune_text, read_joint

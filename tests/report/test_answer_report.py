@@ -9,7 +9,7 @@ from test_page import Page
 
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.page import write_report
-from hornbook.report.plots.errors import thresholds_figure
+from hornbook.report.plots.run import thresholds_figure
 
 
 def span_row(key, gold, best, score, threshold=-1.25):

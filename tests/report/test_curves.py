@@ -7,7 +7,7 @@ import pytest
 from synthetic_runs import RUN, train_lines, validation_lines
 
 from hornbook.report.plots.drawing import picture, short_power, smoothed, thinned
-from hornbook.report.plots.learning import curves_figure
+from hornbook.report.plots.run import curves_figure
 from hornbook.report.run_files import ReportedRun
 
 pytestmark = pytest.mark.pictures

@@ -14,8 +14,7 @@ from hornbook.report.card import write_card
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.plots.errors import confusion_figure
-from hornbook.report.plots.learning import learning_figure
+from hornbook.report.plots.run import confusion_figure, learning_figure
 from hornbook.report.plots.scores import curve_figure, trials_figure
 from hornbook.report.trials import draw, read_curve, read_trials
 

@@ -20,8 +20,7 @@ from hornbook.objectives.masking import MaskingSettings
 from hornbook.runs.pretraining.plan import count_parameters
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.pretrain import pretrain
-from hornbook.show.examples import LAYOUTS, show_example
-from hornbook.show.masking import show_masking, show_replaced
+from hornbook.show.masking import LAYOUTS, show_example, show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
 from hornbook.show.tokens import show_forms, show_tokens
 from hornbook.show.translations import LEGEND, PARTS, WORDS

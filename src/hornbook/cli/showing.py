@@ -237,7 +237,7 @@ def example(
 ) -> None:
     """Show a training example of a corpus as the model gets it: segments, masks, label."""
     from hornbook.objectives.masking import MaskingSettings
-    from hornbook.show.examples import show_example
+    from hornbook.show.masking import show_example
 
     settings = MaskingSettings(probability=probability, unit=unit)
     print_picture(show_example(corpus, layout, length, number, settings, seed), html)

@@ -169,8 +169,7 @@ def _score_info(model: MeasuredModel, task: str, metric_for_best: str, split: st
 
 
 def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[str, Any]]:
-    """Returns the dev scores that the runs recorded, None where there is none, and the task, metric, split and
-    notes."""
+    """The dev scores that the runs recorded (None where there is none), and the task, metric, split and notes."""
     of_task = [each for each in models if each.predictor is not None]
     if not of_task:
         return [None] * len(models), {"notes": []}

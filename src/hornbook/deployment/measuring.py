@@ -59,8 +59,7 @@ class MeasuredModel:
         return 1 if self.predictor is None else self.predictor.task.group_size
 
     def with_threads(self, num_threads: int) -> "MeasuredModel":
-        """The model on this number of CPU threads, which an ONNX session fixes when opened; for torch models see
-        `torch_threads`."""
+        """The model on this number of CPU threads, which only an ONNX session fixes; for torch see `torch_threads`."""
         if not isinstance(self.model, OnnxModel):
             return self
         return replace(self, model=self.model.with_threads(num_threads))

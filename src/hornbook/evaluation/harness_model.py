@@ -15,8 +15,7 @@ from hornbook.nn.int8 import WeightFormat
 
 @register_model("hornbook")
 class HornbookLM(LM):
-    """`pretrained` is anything that `hornbook.load` accepts. Batches are formed by number of tokens, so `batch_size` is
-    ignored."""
+    """`pretrained` is anything that `hornbook.load` accepts. `batch_size` is ignored: batches are formed by tokens."""
 
     def __init__(self, pretrained: str | Path, weights: WeightFormat = "float", device: str | None = None, **_: object):
         super().__init__()

@@ -208,8 +208,7 @@ def _drop_weights(folder: Path, keep_models: bool) -> None:
 
 
 def _sample(inputs: Inputs, size: int, seed: int) -> list[Example]:
-    """The first `size` examples of a permutation that depends on the seed, so that larger samples contain smaller
-    ones."""
+    """The first `size` examples of a permutation by the seed, so that larger samples contain smaller ones."""
     order = np.random.default_rng(seed_of(seed, "label curve")).permutation(len(inputs.train))
     return [inputs.train[i] for i in sorted(order[:size])]
 

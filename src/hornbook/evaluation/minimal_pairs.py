@@ -41,8 +41,7 @@ class MinimalPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The fraction of pairs whose good sentence is likelier, with a 95% interval; equally likely ones count as
-    wrong."""
+    """The fraction of pairs whose good sentence is likelier (ties are wrong), with a 95% interval."""
 
     num_pairs: int
     value: float

@@ -14,8 +14,7 @@ UNEVEN = 0.02  # arms whose FLOPs deviate by more than this fraction are listed
 
 
 def write_experiment_page(folder: str | Path) -> Path:
-    """Writes `report.html`, the plot and the Markdown version `RESULTS-NAME.md` into the folder of an experiment;
-    returns the path of the page."""
+    """Writes `report.html`, the plot and the Markdown version `RESULTS-NAME.md`; returns the path of the page."""
     from hornbook.report.plots.drawing import picture
     from hornbook.report.plots.scores import score_figure
 

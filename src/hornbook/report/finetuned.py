@@ -24,8 +24,7 @@ def _json_file(name: str) -> cached_property:
 
 
 class ReportedTaskRun(ReportedRun):
-    """A fine-tuning run, finished or not, as reports read it from its folder. Values whose file or key is missing are
-    empty."""
+    """A fine-tuning run, finished or not, as reports read it. Values whose file or key is missing are empty."""
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -160,8 +159,7 @@ class ReportedTaskRun(ReportedRun):
 
     @property
     def has_double_heads(self) -> bool:
-        """GPT's DoubleHeadsModel has a multiple-choice head next to the language-model head; it has no
-        `ForMultipleChoice` class."""
+        """GPT's DoubleHeadsModel has a multiple-choice head; there is no `ForMultipleChoice` class."""
         return self.hf_class.endswith("DoubleHeadsModel")
 
     @property

@@ -118,8 +118,7 @@ def is_fraction(name: str) -> bool:
 
 
 def score(name: str, value: object, in_percent: bool) -> str:
-    """84.3%, or 0.532 for metrics that are not fractions. `in_percent`: the value is already in percent (span
-    tasks)."""
+    """84.3%, or 0.532 for metrics that are not fractions. `in_percent`: the value is in percent, as of span tasks."""
     value = number(value)
     if not math.isfinite(value):
         return "not a number"
@@ -148,8 +147,7 @@ def problem_rows(problems: dict | None) -> list[tuple[str, str]]:
 
 
 def split_label(split: str, data: object) -> str:
-    """The name of a file that was given to be scored, in place of `dev`, which is the split of any file; else the
-    split."""
+    """The split; for a file that was given to be scored, whose split is always `dev`, the name of the file."""
     is_file = isinstance(data, str | Path) and Path(data).is_file()
     return split.replace("dev", Path(data).name, 1) if is_file and split.startswith("dev") else split
 

@@ -15,8 +15,8 @@ KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
 
 def write_comparison_page(folder: Path) -> Path:
     """Writes `report.html` and `comparison.png` into the folder of a `comparison.json`; returns the page's path."""
-    from hornbook.report.plots.comparison import comparison_figure
     from hornbook.report.plots.drawing import picture
+    from hornbook.report.plots.scores import comparison_figure
 
     record = read_json(folder / COMPARISON_FILE)
     if not record.get("rows"):

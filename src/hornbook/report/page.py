@@ -12,8 +12,15 @@ from hornbook.report.experiment import RESULTS, write_experiment_page
 from hornbook.report.finetuned import ReportedTaskRun, load_run
 from hornbook.report.measured import COMPARISON_FILE, write_comparison_page
 from hornbook.report.plots.drawing import Plot, picture
-from hornbook.report.plots.errors import confusion_figure, heads_figure, scatter_figure, thresholds_figure
-from hornbook.report.plots.learning import curves_figure, has_curves, learning_figure
+from hornbook.report.plots.run import (
+    confusion_figure,
+    curves_figure,
+    has_curves,
+    heads_figure,
+    learning_figure,
+    scatter_figure,
+    thresholds_figure,
+)
 from hornbook.report.prompting import SCORES, write_prompted_page
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run_files import NOT_LOSSES, ReportedRun, ReportedStage, mask_token, split_sample

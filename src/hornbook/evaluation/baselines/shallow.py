@@ -159,8 +159,7 @@ def _scaled(features: Matrix, model: Any) -> Any:
 
 
 def _best_strength(features: Matrix, targets: np.ndarray, seed: int, metric_for_best: str) -> float:
-    """The best C by cross-validation on the classes with at least two examples; the middle one if fewer than two
-    classes have that many."""
+    """The best C by cross-validation on the classes with two or more examples; the middle one without two of those."""
     from sklearn.metrics import log_loss, matthews_corrcoef
     from sklearn.model_selection import StratifiedKFold
 

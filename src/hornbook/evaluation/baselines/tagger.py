@@ -118,8 +118,7 @@ def fit_tagger(
 def _write_words(
     file: Path, inputs: Inputs, layers: Layers, splits: dict[str, tuple[list[Example], EncodedExamples]]
 ) -> tuple[np.ndarray, dict[str, EncodedExamples]]:
-    """Writes the features of every word's first token; returns them, and for each split the sentences as row
-    numbers."""
+    """Writes the features of every word's first token; returns them, and the sentences of each split as row numbers."""
     numbered, num_words = {}, 0
     for name, (examples, encoded) in splits.items():
         numbered[name] = _sentences(examples, encoded, inputs.spec.task.head_config, num_words)
@@ -141,8 +140,7 @@ def _write_words(
 def _sentences(
     examples: list[Example], encoded: EncodedExamples, head_config: HeadConfig, first: int
 ) -> EncodedExamples:
-    """One sequence of row numbers per sentence with at least one token, merging the windows it was split into. Numbers
-    start at `first`."""
+    """One sequence of row numbers, from `first`, per sentence with any token, merging the windows it was split into."""
     words: dict[int, list[int]] = {}
     for example_id, positions in zip(encoded.example_ids.tolist(), encoded.decode_info, strict=True):
         words.setdefault(example_id, []).extend(word for word, _ in positions)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hornbook.config import LARGEST_SEED, ValidatedSettings, from_dict, setting
+from hornbook.config import LARGEST_SEED, ValidatedSettings, from_dict, setting, with_overrides
 from hornbook.data.sequences import LABELLED
 from hornbook.evaluation.minimal_pairs import DIRECTIONS
 from hornbook.files import read_toml
@@ -186,6 +186,11 @@ class Condition(ValidatedSettings):
                 expected = " and ".join(needed[self.metric]) or "none of arm, minus and over"
                 raise ValueError(f"the condition '{self.description}' has metric {self.metric}: set {expected}")
 
+    @property
+    def arms(self) -> set[str]:
+        """The arms that the condition names."""
+        return {self.arm, self.minus, self.over} - {""}
+
 
 @dataclass(frozen=True)
 class Claim(ValidatedSettings):
@@ -206,8 +211,7 @@ class Claim(ValidatedSettings):
     @property
     def arms(self) -> set[str]:
         """The arms named by the conditions."""
-        named = {name for each in self.conditions for name in (each.arm, each.minus, each.over)}
-        return named - {""}
+        return set().union(*(each.arms for each in self.conditions))
 
 
 @dataclass(frozen=True)
@@ -226,16 +230,10 @@ class Experiment(ValidatedSettings):
         for what, group in (("arms", self.arms), ("tasks", self.tasks), ("claims", self.claims)):
             names = [each.name for each in group]
             for name in names:
-                if not NAME.fullmatch(name):
-                    raise ValueError(
-                        f"'{name}' in {what} is not a valid name: use lower-case letters, digits and hyphens"
-                    )
+                _refuse_invalid_name(name, f"in {what} is not a valid name")
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"{what} has the name '{twice[0]}' twice: use distinct names")
-        if not NAME.fullmatch(self.name):
-            raise ValueError(
-                f"'{self.name}' is not a valid experiment name: use lower-case letters, digits and hyphens"
-            )
+        _refuse_invalid_name(self.name, "is not a valid experiment name")
         if len(self.arms) < self.fewest_arms:
             raise ValueError("an experiment needs at least two arms: add [[arms]]")
         tasks = {task.name: task for task in self.tasks}
@@ -255,24 +253,18 @@ class Experiment(ValidatedSettings):
     def _refuse_unknown_arms(self) -> None:
         arms, tasks = {arm.name for arm in self.arms}, {task.name for task in self.tasks}
         for condition in (condition for claim in self.claims for condition in claim.conditions):
-            for name in filter(None, (condition.arm, condition.minus, condition.over)):
-                if name not in arms:
-                    known_arms = ", ".join(sorted(arms))
-                    raise ValueError(
-                        f"the condition '{condition.description}' names an unknown arm '{name}': use {known_arms}"
-                    )
+            subject = f"the condition '{condition.description}'"
+            for name in sorted(condition.arms - arms):
+                raise ValueError(f"{subject} names an unknown arm '{name}': use {', '.join(sorted(arms))}")
             if condition.task and condition.task not in tasks:
-                raise ValueError(f"the condition '{condition.description}' names an unknown task '{condition.task}'")
+                raise ValueError(f"{subject} names an unknown task '{condition.task}'")
             if condition.metric in ("sentence-head", "shared-words") and not self.sentences.pairs:
-                raise ValueError(f"the condition '{condition.description}' needs pairs: set pairs in [sentences]")
+                raise ValueError(f"{subject} needs pairs: set pairs in [sentences]")
             if condition.metric == "sentence-head" and self.settings_of(self.arm(condition.arm)).layout not in LABELLED:
-                raise ValueError(
-                    f"the condition '{condition.description}' needs a sentence head, but {condition.arm} has none"
-                )
+                raise ValueError(f"{subject} needs a sentence head, but {condition.arm} has none")
 
     def with_arms(self, names: Sequence[str]) -> "Experiment":
-        """The experiment with only these arms, in file order, and the claims about them; `about` lists what was left
-        out."""
+        """The experiment with only these arms, in file order, and the claims about them; `about` lists the others."""
         known_arms = [arm.name for arm in self.arms]
         if unknown := [name for name in names if name not in known_arms]:
             raise ValueError(f"there is no arm '{unknown[0]}' in {self.name}: use {', '.join(known_arms)}")
@@ -289,31 +281,27 @@ class Experiment(ValidatedSettings):
     def with_settings(self, overrides: Mapping[str, Any]) -> "Experiment":
         """The experiment with overrides of the pre-training settings of every arm; `about` lists them."""
         note = f"Overrides for every arm: {', '.join(f'{name}={value}' for name, value in overrides.items())}."
+        about = _append(self.about, note)
         if len(self.arms) == 1:
-            (arm,) = self.arms
-            arms = (dataclasses.replace(arm, settings=arm.settings | dict(overrides)),)
-            return dataclasses.replace(self, arms=arms, about=_append(self.about, note))
+            arm = dataclasses.replace(self.arms[0], settings=self.arms[0].settings | dict(overrides))
+            return dataclasses.replace(self, arms=(arm,), about=about)
         for arm in self.arms:
             if taken := [name for name in overrides if name in arm.settings]:
                 raise ValueError(
                     f"{taken[0]} is set by arm {arm.name} and cannot be overridden: change it in a copy of the file"
                 )
-        equal = dataclasses.replace(self.equal, pretraining=self.equal.pretraining | dict(overrides))
-        return dataclasses.replace(self, equal=equal, about=_append(self.about, note))
+        return with_overrides(self, {"equal.pretraining": self.equal.pretraining | dict(overrides), "about": about})
 
     def on_device(self, device: str) -> "Experiment":
         """The experiment with pre-training and fine-tuning on this device."""
         override = {"runtime.device": device}
         pretraining, finetuning = self.equal.pretraining | override, self.equal.finetuning | override
-        return dataclasses.replace(
-            self, equal=dataclasses.replace(self.equal, pretraining=pretraining, finetuning=finetuning)
-        )
+        return with_overrides(self, {"equal.pretraining": pretraining, "equal.finetuning": finetuning})
 
     def with_seeds(self, num: int) -> "Experiment":
         """The experiment with `num` pre-training seeds: those of the file, then the smallest unused numbers."""
         more = (seed for seed in itertools.count() if seed not in self.equal.seeds)
-        seeds = tuple(itertools.islice(itertools.chain(self.equal.seeds, more), num))
-        return dataclasses.replace(self, equal=dataclasses.replace(self.equal, seeds=seeds))
+        return with_overrides(self, {"equal.seeds": (*self.equal.seeds, *itertools.islice(more, num))[:num]})
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -337,6 +325,11 @@ def read_experiment(name: str | Path) -> Experiment:
         names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
         raise ValueError(f"there is no experiment '{name}': use {names}, or a path to a .toml file")
     return parse_experiment(read_toml(path), str(path))
+
+
+def _refuse_invalid_name(name: str, problem: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(f"'{name}' {problem}: use lower-case letters, digits and hyphens")
 
 
 def _append(about: str, note: str) -> str:

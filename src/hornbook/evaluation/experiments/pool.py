@@ -18,8 +18,7 @@ OnResult = Callable[[FinetuningArguments, dict | Exception], None]
 
 
 class Pool:
-    """Worker processes that are reused between groups of fine-tunings. Only the parent handles signals and stops
-    them."""
+    """Worker processes, reused between groups of fine-tunings. Only the parent handles signals, and stops them."""
 
     def __init__(self, num_processes: int):
         self.num_processes = num_processes

@@ -7,7 +7,6 @@ OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hornbook.config import checked
+from hornbook.config import checked, with_overrides
 from hornbook.evaluation.experiments.definition import Experiment, TaskPlan, read_experiment
 from hornbook.evaluation.experiments.jobs import (
     ExperimentJob,
@@ -53,8 +52,7 @@ RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during
 
 @dataclass
 class ExperimentResult:
-    """Outcome of an experiment. `ended`: `finished`, `stopped` (by a signal or the time limit), or `incomplete` (jobs
-    failed)."""
+    """Outcome of an experiment. `ended`: `finished`, `stopped` (by a signal or time limit), `incomplete` (jobs failed)."""
 
     ended: str
     num_done: int
@@ -116,9 +114,8 @@ def reproduce(
         options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
         resolved = resolve(folder, run, experiment, corpora, fingerprints, minutes_each, log, options)
     on_progress = on_progress or (lambda status: None)
-    runner = _Runner(out, resolved, corpora, data_paths, Pool(processes), job_locks, until, on_progress, log)
-    with Signals() as signals, contextlib.closing(runner.pool):
-        return runner.run(signals)
+    with Signals() as signals, contextlib.closing(Pool(processes)) as pool:
+        return _Runner(out, resolved, corpora, data_paths, pool, job_locks, signals, until, on_progress, log).run()
 
 
 def _requested(
@@ -141,7 +138,7 @@ def _requested(
     if device != "auto":
         experiment = experiment.on_device(device)
     if flops is not None:
-        experiment = dataclasses.replace(experiment, equal=dataclasses.replace(experiment.equal, flops=flops))
+        experiment = with_overrides(experiment, {"equal.flops": flops})
     return experiment if seeds is None else experiment.with_seeds(seeds)
 
 
@@ -183,6 +180,7 @@ class _Runner:
     data_paths: dict[str, Path]
     pool: Pool
     job_locks: JobLocks
+    signals: Signals
     until: float | None
     on_progress: Callable[[Status], None]
     log: Log
@@ -195,7 +193,7 @@ class _Runner:
         self.jobs = jobs_of(self.resolved, self.tasks)
         self.numbers = {job: number for number, job in enumerate(self.jobs, 1)}
 
-    def run(self, signals: Signals) -> ExperimentResult:
+    def run(self) -> ExperimentResult:
         """Runs the jobs, or those that no other process has taken, until all are done or the rest has failed here."""
         done = sum(job.is_done(self.out) for job in self.jobs)
         self.log(f"{len(self.jobs)} jobs, {done} done; {self.resolved.amount} per pre-training run")
@@ -212,15 +210,15 @@ class _Runner:
             return (job.key for job in self.jobs if self._is_next(job))
 
         def should_stop() -> bool:
-            return is_stopped or self._should_stop(signals)
+            return is_stopped or self._should_stop()
 
         with self.job_locks.wait_for("results"):
             self._write()
         for key in self.job_locks.share(missing, lambda key: jobs[key].is_done(self.out), should_stop, self.log):
             if jobs[key].kind == "finetune" and self.pool.num_processes > 1:
-                is_stopped = not self._run_in_pool(signals)
+                is_stopped = not self._run_in_pool()
             else:
-                is_stopped = not self._run_here(jobs[key], signals)
+                is_stopped = not self._run_here(jobs[key])
             self._write_periodically()
         with self.job_locks.wait_for("results"):
             results = self._write()
@@ -243,8 +241,7 @@ class _Runner:
         return not job.is_done(self.out) and job.key not in self.failures and self._can_run(job)
 
     def _can_run(self, job: ExperimentJob) -> bool:
-        """Whether the data of a job and the weights of its pre-training run are available; logs missing weights
-        once."""
+        """Whether the data of a job and the weights of its pre-training run are there; logs missing weights once."""
         if job.kind in ("pretrain", "shared-words"):
             return True
         pretraining = ExperimentJob("pretrain", job.arm, job.seed)
@@ -259,16 +256,16 @@ class _Runner:
             )
         return weights.is_dir()
 
-    def _should_stop(self, signals: Signals) -> bool:
-        return bool(signals.stop) or (self.until is not None and time.time() > self.until)
+    def _should_stop(self) -> bool:
+        return bool(self.signals.stop) or (self.until is not None and time.time() > self.until)
 
-    def _run_here(self, job: ExperimentJob, signals: Signals) -> bool:
+    def _run_here(self, job: ExperimentJob) -> bool:
         """Runs a job in this process; returns False if the experiment should stop."""
         self.log(f"[{self.numbers[job]} of {len(self.jobs)}] {job.description}{self._time_left()}")
 
         def on_progress(status: Status) -> bool:
             self.on_progress(status)
-            return self._should_stop(signals)
+            return self._should_stop()
 
         try:
             if job.kind == "pretrain":
@@ -284,7 +281,7 @@ class _Runner:
             self._record_failure(job, error)
         return True
 
-    def _run_in_pool(self, signals: Signals) -> bool:
+    def _run_in_pool(self) -> bool:
         """Runs the next fine-tunings in parallel processes; returns False if the experiment should stop."""
         group = [job for job in self.jobs if job.kind == "finetune" and self._is_next(job)]
         self.log(f"{len(group)} fine-tuning runs, {self.pool.num_processes} at a time{self._time_left()}")
@@ -298,9 +295,7 @@ class _Runner:
                 self._log_score(arguments.job, result)
             self._write_periodically()
 
-        return self.pool.run(
-            list(map(self._finetuning, group)), lambda: self._should_stop(signals), on_result, self.log
-        )
+        return self.pool.run(list(map(self._finetuning, group)), self._should_stop, on_result, self.log)
 
     def _finetuning(self, job: ExperimentJob) -> FinetuningArguments:
         experiment = self.resolved.experiment

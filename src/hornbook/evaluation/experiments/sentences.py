@@ -45,8 +45,7 @@ def sentence_head_accuracies(
 def shared_words_accuracies(
     settings: PretrainSettings, corpora: Corpora, num_pairs: int, num_fitted: int
 ) -> dict[str, dict]:
-    """Accuracy of logistic regression on shared-word features, fitted to `num_fitted` training pairs, as in
-    `sentence_head_accuracies`."""
+    """As `sentence_head_accuracies`, of logistic regression on shared-word features of `num_fitted` training pairs."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler

@@ -67,8 +67,7 @@ class Scores:
         return num_planned - len(self._keys(arm, fraction, [task.name for task in plans]))
 
     def has_learned(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> bool:
-        """Whether at most half of the fine-tuning runs are degenerate; arms that learned nothing would look the
-        same."""
+        """Whether at most half of the fine-tuning runs are degenerate: arms that learned nothing look the same."""
         keys = self._keys(arm, fraction, tasks or [task.name for task in self.tasks])
         return sum(key in self.degenerate for key in keys) <= len(keys) / 2
 

@@ -214,8 +214,7 @@ def translate_words(text: str, words: Mapping[str, str]) -> str:
 
 
 def read_dictionary(path: str | Path) -> dict[str, str]:
-    """Reads a file with a word and its translation per line, separated by white space; the first translation of a word
-    counts."""
+    """Reads a file with a word and its translation per line, separated by white space; a word's first one counts."""
     translations: dict[str, str] = {}
     for line_number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
         if line.strip():
@@ -229,8 +228,7 @@ def read_dictionary(path: str | Path) -> dict[str, str]:
 
 
 def learn_dictionary(train: Sequence[Item], field: str) -> dict[str, str]:
-    """For each word its best translation by the product of both directions' probabilities in IBM model 1 (Brown et al.
-    1993)."""
+    """For each word its best translation by the product of both directions in IBM model 1 (Brown et al. 1993)."""
     pairs = [tuple(_tokens(text) for text in (item.fields[field], item.answers[0])) for item in train]
     spelled = [list(dict.fromkeys(word for pair in pairs for word in pair[side])) for side in (0, 1)]
     numbers = [{word: i for i, word in enumerate(side)} for side in spelled]

@@ -87,8 +87,7 @@ def grid_of(panels: list[Callable[[Axes], None]], height: float = 2.9) -> Figure
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred moving average that ignores NaN; the window shrinks near both ends, so the fast drop of a loss at the
-    start is kept."""
+    """Centred moving average without NaN; the window shrinks near both ends, to keep the fast first drop of a loss."""
     known = np.isfinite(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(known)])
