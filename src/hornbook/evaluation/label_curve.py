@@ -82,23 +82,19 @@ def label_curve(
     none has taken, and waits for the rest; those of a process that dies are taken over. Returns an `Outcome` if
     training was stopped.
     """
-    _check(methods, seeds)
+    known = ("features", "finetune", *NAMES)
+    if unknown := [method for method in methods if method not in known]:
+        raise ValueError(f"there is no method '{unknown[0]}' in a label curve: use some of {', '.join(known)}")
+    if not methods:
+        raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
+    seeds = checked(seeds, int, "seeds", low=1, high=1000)
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     request = FinetuneRequest.of(model, data, task, **reading, seed=0, strict=strict, overrides=overrides)
     refuse_without_baselines(task)
     inputs = open_inputs(request, data, log)
-    curve = _Curve(
-        Path(out),
-        request,
-        inputs,
-        methods,
-        chosen_sizes(sizes, len(inputs.train)),
-        seeds,
-        layers,
-        pooling,
-        None if word_vectors is None else absolute(word_vectors),
-        keep_models,
-    )
+    features, sizes = {"layers": layers, "pooling": pooling}, chosen_sizes(sizes, len(inputs.train))
+    vectors = None if word_vectors is None else absolute(word_vectors)
+    curve = _Curve(Path(out), request, inputs, methods, sizes, seeds, features, vectors, keep_models)
     job_locks = JobLocks(out, is_shared=join)
     with job_locks.wait_for("start"):
         curve.start()
@@ -125,8 +121,7 @@ class _Curve:
     methods: Sequence[str]
     sizes: Sequence[int]
     seeds: int
-    layers: str
-    pooling: Pooling | None
+    features: dict[str, Any]  # the layers and the pooling of frozen features
     word_vectors: str | None
     keep_models: bool
 
@@ -147,7 +142,7 @@ class _Curve:
 
     def start(self) -> None:
         """Records the request. Sizes, methods and seeds may be added later; everything else must stay the same."""
-        options = {"layers": self.layers, "pooling": self.pooling, "word_vectors": self.word_vectors}
+        options = self.features | {"word_vectors": self.word_vectors}
         start_run(self.out, "label-curve", self.request, options, self.inputs.data)
 
     def run(self, name: str, on_progress: Callable[[Status], None], log: Log) -> TaskResult | Outcome:
@@ -159,8 +154,7 @@ class _Curve:
             result = _train(method, folder, request, inputs, examples, on_progress)
         elif method == "features":
             chosen = _with_train(inputs, with_defaults(request), examples)
-            options = {"layers": self.layers, "pooling": self.pooling, "on_progress": on_progress}
-            result = probe_inputs(folder, request, chosen, **options)
+            result = probe_inputs(folder, request, chosen, **self.features, on_progress=on_progress)
         else:
             chosen = _with_train(inputs, request, examples)
             result = baseline_labelled(method, folder, request, chosen, word_vectors=self.word_vectors)
@@ -192,12 +186,8 @@ class _Curve:
             }
             for (method, size), scores in sorted(done.items())
         ]
-        curve = {
-            "metric_for_best": metric_for_best,
-            "in_percent": in_percent,
-            "finished": not self.missing(),
-            "points": points,
-        }
+        curve = {"metric_for_best": metric_for_best, "in_percent": in_percent}
+        curve |= {"finished": not self.missing(), "points": points}
         write_json(self.out / "curve.json", curve)
         return curve
 
@@ -231,16 +221,6 @@ def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]
     if not sizes:
         raise ValueError("the list of sizes is empty: give some, such as 32,128,all, or leave the option out")
     return sorted(sizes)
-
-
-def _check(methods: Sequence[str], seeds: int) -> None:
-    known = ("features", "finetune", *NAMES)
-    for method in methods:
-        if method not in known:
-            raise ValueError(f"there is no method '{method}' in a label curve: use some of {', '.join(known)}")
-    if not methods:
-        raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
-    checked(seeds, int, "seeds", low=1, high=1000)
 
 
 def _train(

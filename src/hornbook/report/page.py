@@ -23,7 +23,7 @@ from hornbook.report.plots.run import (
 )
 from hornbook.report.prompting import SCORES, write_prompted_page
 from hornbook.report.rendering import Table, write_page
-from hornbook.report.run_files import NOT_LOSSES, ReportedRun, ReportedStage, mask_token, split_sample
+from hornbook.report.run_files import NOT_LOSSES, ReportedRun, mask_token, split_sample
 from hornbook.report.trials import is_several, several_sections
 
 MAX_TALLIES = 60
@@ -126,6 +126,14 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
     `thresholds.png` for questions that may have no answer.
     """
     order, mistakes = run.task_kind.mistakes(run.predictions, MAX_MISTAKES)
+    curves, stages = None, []
+    if has_curves(run):
+        alt = "Training loss, dev loss and dev scores by step"
+        curves = picture(learning_figure(run), alt, run.folder / "curves.png")
+    for stage in run.earlier_stages:
+        file = stage.run.folder / "curves.png"
+        plot = picture(curves_figure(stage.run), f"Curves of {stage.title}", file) if stage.run.train else None
+        stages.append((stage, plot))
     return write_page(
         run.folder,
         "finetuned.html",
@@ -135,9 +143,9 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
         dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.metric_for_best)[:3],
         examples=run.data.get("examples") or {},
         scores=_scores(run),
-        stages=[(stage, _stage_curves(stage)) for stage in run.earlier_stages],
+        stages=stages,
         curves_title=_curves_title(run),
-        curves=_curves(run),
+        curves=curves,
         order=order,
         mistakes=mistakes,
         has_labels=any(mistake.gold or mistake.predicted for mistake in mistakes),  # errors may be marked in the text
@@ -175,24 +183,11 @@ def _scores(run: ReportedTaskRun) -> Table:
     return Table(("", *run.splits), rows)
 
 
-def _stage_curves(stage: ReportedStage) -> Plot | None:
-    run = stage.run
-    if not run.train:
-        return None
-    return picture(curves_figure(run), f"Curves of {stage.title}", run.folder / "curves.png")
-
-
 def _curves_title(run: ReportedTaskRun) -> str:
     if not run.earlier_stages:
         return "Learning curves"
     terms = [name for name in (run.train or [{}])[0] if name not in NOT_LOSSES]
     return f"Stage {run.num_stages} of {run.num_stages}" + (f": {', '.join(terms)}" if terms else "")
-
-
-def _curves(run: ReportedTaskRun) -> Plot | None:
-    if not has_curves(run):
-        return None
-    return picture(learning_figure(run), "Training loss, dev loss and dev scores by step", run.folder / "curves.png")
 
 
 def _errors(run: ReportedTaskRun) -> dict[str, object]:

@@ -52,7 +52,7 @@ RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during
 
 @dataclass
 class ExperimentResult:
-    """Outcome of an experiment. `ended`: `finished`, `stopped` (by a signal or time limit), `incomplete` (jobs failed)."""
+    """`ended`: `finished`, `stopped` (by a signal or the time limit), or `incomplete` (jobs failed)."""
 
     ended: str
     num_done: int

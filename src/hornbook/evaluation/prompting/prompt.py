@@ -111,17 +111,20 @@ def prompt(
     if run and defined.choices.is_given:
         normalize = normalize or recorded_task["choices"]["normalize"]
     dictionary = dictionary or (recorded_task["baseline"]["dictionary"] if run else None) or None
-    defined = with_options(defined, normalize, dictionary)
+    defined = _with_options(defined, normalize, dictionary)
     if not shots:
         raise ValueError("shots takes numbers of examples, such as 0,1,8: give at least one")
     path = absolute(data)
     request = PromptRequest(str(model), path, tuple(shots), seeds, limit)
-    check_task(defined)
+    if "bleu" in defined.metrics:
+        check_sacrebleu()
+    if defined.baseline.dictionary:
+        read_dictionary(defined.baseline.dictionary)  # raises before any data or model is read
     shots = sorted({*request.shots, *before.get("shots", ())})
     request = dataclasses.replace(request, shots=tuple(shots), seeds=max(seeds, before.get("seeds", 0)))
     splits = read_items(defined, data, log)
     check_templates(defined, splits.test[0])
-    pool, test = pool_for(defined, splits, max(shots), log), limited(splits.test, limit)
+    pool, test = pool_for(defined, splits, max(shots), log), _limited(splits.test, limit)
     inputs = {
         "weights": weights_fingerprint(model_folder(model)),
         "questions": _fingerprint(test),
@@ -131,8 +134,13 @@ def prompt(
         task_changes = changed_values(recorded_task, to_dict(defined), "task.")
         folder.refuse([*option_differences(before, {"limit": limit}), *task_changes])
         _refuse_other_inputs(folder, run["inputs"], inputs, request)
-    runs = runs_of(defined, shots, request.seeds)
-    loaded = open_gpt(model, device)
+    runs = _runs_of(defined, shots, request.seeds)
+    loaded = load(model, device=device)
+    if not isinstance(loaded, DecoderModel):
+        raise ValueError(
+            f"{model} is an encoder and cannot continue a prompt: give a GPT, or fine-tune this model on the task "
+            "(hornbook finetune)"
+        )
     folder.write_record(request.to_dict(), inputs, defined)
     try:
         _answer_all(runs, out, PromptEvaluator(defined, loaded), pool, test, on_progress, log)
@@ -148,7 +156,7 @@ def _check(run: dict[str, Any]) -> None:
     run["inputs"]["weights"], run["inputs"]["questions"], run["inputs"]["examples"]
 
 
-def with_options(task: TextTask, normalize: str | None, dictionary: str | Path | None) -> TextTask:
+def _with_options(task: TextTask, normalize: str | None, dictionary: str | Path | None) -> TextTask:
     """The task with the options --normalize and --dictionary applied."""
     if normalize is not None:
         if not task.choices.is_given:
@@ -169,15 +177,7 @@ def with_options(task: TextTask, normalize: str | None, dictionary: str | Path |
     return task
 
 
-def check_task(task: TextTask) -> None:
-    """Raises a `ValueError` for a task that cannot be run, before any data or model is read."""
-    if "bleu" in task.metrics:
-        check_sacrebleu()
-    if task.baseline.dictionary:
-        read_dictionary(task.baseline.dictionary)
-
-
-def limited(test: list[Item], limit: int | None) -> list[Item]:
+def _limited(test: list[Item], limit: int | None) -> list[Item]:
     """A fixed random sample of `limit` questions in their order, or all."""
     if limit is None or limit >= len(test):
         return test
@@ -185,17 +185,7 @@ def limited(test: list[Item], limit: int | None) -> list[Item]:
     return [test[i] for i in sorted(chosen)]
 
 
-def open_gpt(model: str | Path, device: str = "auto") -> DecoderModel:
-    loaded = load(model, device=device)
-    if not isinstance(loaded, DecoderModel):
-        raise ValueError(
-            f"{model} is an encoder and cannot continue a prompt: give a GPT, or fine-tune this model on the task "
-            "(hornbook finetune)"
-        )
-    return loaded
-
-
-def runs_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[PromptRun]:
+def _runs_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[PromptRun]:
     """All runs. Without in-context examples there is one seed only, unless the answers are sampled."""
     return [
         PromptRun(variant, num, seed)

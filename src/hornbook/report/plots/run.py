@@ -138,7 +138,7 @@ def _draw_accuracy(run: ReportedRun, axes: Axes) -> None:
         accuracy = 1 - run.last_validation["rtd_replaced"]
         _draw_reference(axes, accuracy, "always predicting original", "{:.1%}")
     axes.set_ylim(bottom=0)
-    percent_axis(axes, 100)
+    percent_axis(axes, in_percent=False)
     _mark_events(axes, run)
     steps_below(axes, run.step)
     show_legend(axes)
@@ -232,7 +232,7 @@ def _draw_task_scores(run: ReportedTaskRun, names: list[str], axes: Axes) -> Non
     margin = max(0.15 * (high - low), 2 / unit)
     axes.set_ylim(low - margin / 2, min(high + margin, 102 / unit))  # no score is above 100%, or 1
     if all(map(formatting.is_fraction, names)):
-        percent_axis(axes, unit)
+        percent_axis(axes, run.in_percent)
     else:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value <= 100 / unit else ""))
     _mark_best(axes, run)
@@ -313,7 +313,7 @@ def thresholds_figure(points: list[tuple[float, float, float]], threshold: float
     axes.set_xlim(low, high)
     axes.set_xlabel("threshold: questions with a higher no-answer score are left unanswered")
     axes.set_ylim(bottom=0)
-    percent_axis(axes, 1)
+    percent_axis(axes, in_percent=True)
     axes.legend(loc="best")
     return figure
 

@@ -70,7 +70,7 @@ def trials_figure(scored: ScoredRuns) -> Figure:
     axes.set_xticks(range(len(rows)), names)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("learning rate" if is_search else "seed")
-    _label_scores(axes, scored.metric_for_best, scored.in_percent)
+    _label_scores(axes, scored)
     return figure
 
 
@@ -88,7 +88,7 @@ def curve_figure(scored: ScoredRuns) -> Figure:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("labelled examples")
-    _label_scores(axes, scored.metric_for_best, scored.in_percent)
+    _label_scores(axes, scored)
     return figure
 
 
@@ -103,9 +103,9 @@ def _draw_band(
     axes.fill_between(at, low, high, color=shade, alpha=0.15, linewidth=0)
 
 
-def _label_scores(axes: Axes, metric: str, in_percent: bool) -> None:
-    if formatting.is_fraction(metric):
-        percent_axis(axes, 1 if in_percent else 100)
+def _label_scores(axes: Axes, scored: ScoredRuns) -> None:
+    if formatting.is_fraction(scored.metric_for_best):
+        percent_axis(axes, scored.in_percent)
     show_legend(axes)
 
 
@@ -142,7 +142,7 @@ def shots_figure(scores: dict) -> Figure:
     axes.set_xticks(np.log2(np.array(shots) + 1.0), [f"{each:,}" for each in shots])
     axes.set_xlabel("examples in the prompt")
     if scores["metrics"][metric]["share"]:
-        percent_axis(axes, 1)
+        percent_axis(axes, in_percent=True)
     # The legend is below the axes: inside, it would hide an interval.
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     return figure
@@ -254,7 +254,7 @@ def comparison_figure(results: dict) -> Figure:
     axes.margins(y=0.15)
     axes.set_xlabel(f"median latency of one input on {formatting.cores(results['threads'])}, ms (dot area: file size)")
     if has_scores and formatting.is_fraction(results["metric_for_best"]):
-        percent_axis(axes, 1 if measured.in_percent(results) else 100)
+        percent_axis(axes, measured.in_percent(results))
     elif not has_scores:
         axes.set_ylabel("inputs per second on the CPU")
     _place_labels(axes, labels, dots, intervals)
