@@ -5,6 +5,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from hornbook.files import read_json_if_exists, refusing_damage
+from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.breakdown import Confusion
 from hornbook.metrics.formatting import number
 from hornbook.report import finetuned, formatting
@@ -21,7 +22,7 @@ from hornbook.report.plots.run import (
     scatter_figure,
     thresholds_figure,
 )
-from hornbook.report.prompting import SCORES, write_prompted_page
+from hornbook.report.prompting import write_prompted_page
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run_files import NOT_LOSSES, ReportedRun, mask_token, split_sample
 from hornbook.report.trials import is_several, several_sections

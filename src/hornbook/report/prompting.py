@@ -5,10 +5,11 @@ from itertools import islice
 from pathlib import Path
 
 from hornbook.files import read_json, read_json_if_exists, read_json_lines
+from hornbook.lifecycle.run_folder import SCORES
 from hornbook.report import formatting
 from hornbook.report.rendering import Table, write_page
 
-SCORES, PICTURE = "scores.json", "score-by-shots.png"
+PICTURE = "score-by-shots.png"
 NUM_SAMPLES = 3  # questions shown per number of examples
 
 

@@ -24,7 +24,6 @@ from hornbook.train.job import Outcome, Status
 from hornbook.train.runtime import choose_runtime, torch_settings_restored
 
 Method = Literal["logistic", "bilstm"]
-DEFAULT_POOLING = "mean"
 
 
 @lock_output_folder
@@ -88,7 +87,7 @@ def probe_inputs(
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task
     _check(task, method, pooling)
-    pooling = None if task.label_scope == "word" else choose_pooling(pooling or DEFAULT_POOLING, inputs.pretrained)
+    pooling = None if task.label_scope == "word" else choose_pooling(pooling or "mean", inputs.pretrained)
     chosen = choose_layers(layers, inputs.pretrained.config.num_layers)
     options = {"method": method, "layers": layers, "pooling": pooling}
     if done := start_run(out, "probe", request, options, inputs.data):

@@ -13,7 +13,6 @@ from hornbook.lifecycle.stopping import die_with_parent, disable_signal_handlers
 
 POLL_SECONDS = 0.5  # interval at which a stop request is checked
 MAX_TRIES = 3  # of a fine-tuning run lost because a process of the pool was killed
-LOST_DEVICE = "CUDA error"  # in the message of an error after which a process cannot use the device
 OnResult = Callable[[FinetuningArguments, dict | Exception], None]
 
 
@@ -121,9 +120,9 @@ def _run(job: FinetuningArguments) -> dict | None:
     try:
         return run_finetuning(job, should_stop)
     except RuntimeError as error:
-        if LOST_DEVICE not in str(error):
+        if "CUDA error" not in str(error):
             raise
         traceback.print_exc()
-        os._exit(1)  # this process cannot use the device any more
+        os._exit(1)  # after such an error, this process cannot use the device any more
     finally:
         release_memory()  # the process stays alive while the next arm is pre-trained on the device

@@ -8,8 +8,7 @@ from hornbook.evaluation.experiments.jobs import ExperimentJob
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.evaluation.experiments.verdicts import MEAN, Scores, judge, minutes_of, over_seeds
 from hornbook.files import write_json
-
-RESULTS_FILE = "results.json"
+from hornbook.report.experiment import RESULTS
 
 
 def write_results(
@@ -49,7 +48,7 @@ def write_results(
         "shared_words": _accuracies([ExperimentJob("shared-words")], out),
         "claims": [judge(claim, scores) for claim in experiment.claims],
     }
-    write_json(out / RESULTS_FILE, results)
+    write_json(out / RESULTS, results)
     return results
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hornbook.evaluation.prompting.prompt import PromptRequest, PromptRun
 
 PREDICTIONS = "predictions"  # the folder of prediction files, one per run
-KIND = "prompt"  # the `kind` field of the file
-INTERVAL = "95% intervals by bootstrap over questions and seeds"
 ALMOST_ALL = 0.95  # fraction of equal answers from which the model is considered to ignore the question
 TOKEN = re.compile(r"\w+(?:[-’]\w+)*['’]?|[^\w\s]")
 NO_SPACE_BEFORE = re.compile(r"\s+([.,)\]%])")
@@ -47,14 +45,14 @@ def write_scores(
             for group in groups
         ]
     scores = {
-        "kind": KIND,
+        "kind": "prompt",
         "model": request.model,
         "task": task.name,
         "about": task.about,
         "data": request.data,
         "metric_for_best": task.metrics[0],
         "metrics": {name: _described(task, name) for name in task.metrics},
-        "interval": INTERVAL,
+        "interval": "95% intervals by bootstrap over questions and seeds",
         "questions": len(splits.test),
         "runs": len(runs),
         "done": len(done),
