@@ -22,7 +22,7 @@ from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.show.masking import LAYOUTS, show_example, show_masking, show_replaced
 from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
-from hornbook.show.tokens import show_forms, show_tokens
+from hornbook.show.picture import show_forms, show_tokens
 from hornbook.show.translations import LEGEND, PARTS, WORDS
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer

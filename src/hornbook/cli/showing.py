@@ -158,7 +158,7 @@ def print_picture(picture: "Picture", html: Path | None, drawn: "Picture | None"
 @show_app.command("tokens", epilog='Example: hornbook show tokens "The unbelievable hornbook." "A second text."')
 def tokens(arguments: Texts, html: Html = None) -> None:
     """Show the tokens of a text or a pair: pieces, ids, positions, segments, unknown words."""
-    from hornbook.show.tokens import show_tokens
+    from hornbook.show.picture import show_tokens
 
     model, text, pair = split_texts(arguments)
     print_picture(show_tokens(open_tokenizer(model, text), text, pair), html)
@@ -168,7 +168,7 @@ def tokens(arguments: Texts, html: Html = None) -> None:
 def forms(arguments: Texts, html: Html = None) -> None:
     """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
     from hornbook.files import read_json_if_exists
-    from hornbook.show.tokens import show_forms
+    from hornbook.show.picture import show_forms
 
     model, text, pair = split_texts(arguments)
     if pair is None:

@@ -20,8 +20,7 @@ from hornbook.serve.schemas import MAX_ITEMS, MODEL_ROUTES
 from hornbook.show.answers import show_answer
 from hornbook.show.attention import show_all_attention
 from hornbook.show.masking import show_masking, show_replaced
-from hornbook.show.picture import Picture
-from hornbook.show.tokens import show_forms, show_tokens
+from hornbook.show.picture import Picture, show_forms, show_tokens
 
 T = TypeVar("T")
 INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up

@@ -321,8 +321,6 @@ def averages(source: str | None, model: str | None, examples: Iterable[Example],
             raise ValueError(f"{source} has no vectors for the words in the data: check that its language is the same")
         log(f"{source}: vectors of size {width} for {len(vectors):,} of the words in the data")
         return lambda texts: np.stack([_mean(_known_vectors(text, vectors), width) for text in texts])
-    if model is None:
-        raise ValueError("averaged word vectors need a file (word_vectors=) or a model with token embeddings (model=)")
     network, tokenizer = load_folder(model_folder(model))
     table = network.embeddings.tokens.weight.detach().numpy()
 

@@ -115,12 +115,12 @@ def resolve(
     if run is not None:
         _refuse_other_inputs(folder, before, fingerprints, weights, data)
         _refuse_changes(folder.path, run, experiment, minutes_each)
-        flops, measured, compile_, device = (run[name] for name in ("flops", "measured", "compile", "device"))
-        minutes_each = run["minutes_each"]
+        decided = {name: run[name] for name in ("flops", "minutes_each", "measured", "compile", "device")}
     elif minutes_each is not None:
-        flops, measured, compile_, device = _measure_flops(experiment, corpora_of, corpora, minutes_each, log)
+        decided = _measured(experiment, corpora_of, corpora, minutes_each, log)
     else:
-        flops, measured, compile_, device = experiment.equal.flops, {}, None, ""
+        decided = {"flops": experiment.equal.flops, "minutes_each": None, "measured": {}, "compile": None, "device": ""}
+    flops = decided["flops"]
     if not flops and not experiment.equal.words:
         raise ValueError(
             "the training FLOPs of an arm are not set: give flops= or minutes_each=, or set equal.flops in the file of "
@@ -135,7 +135,6 @@ def resolve(
             steps = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
             arms[arm.name] = ArmBudget(max(1, steps), step_flops, step_tokens, step_words)
         _refuse_too_many_words(experiment, arm, arms[arm.name])
-    resolved = ResolvedExperiment(experiment, flops, arms, minutes_each, compile_, device)
     now = configuration.to_dict(experiment)
     folder.write_record(
         dict(options or {}),
@@ -143,14 +142,10 @@ def resolve(
         experiment,
         # Arms and tasks that were removed from the file are kept, as are their jobs.
         left_out={group: _left_out(group, run or {}, now) for group in NAMED_GROUPS},
-        flops=flops,
-        minutes_each=minutes_each,
-        measured=measured,
-        compile=compile_,
-        device=device,
+        **decided,
         arms={name: vars(budget) for name, budget in arms.items()},
     )
-    return resolved
+    return ResolvedExperiment(experiment, flops, arms, decided["minutes_each"], decided["compile"], decided["device"])
 
 
 def words_per_token(experiment: Experiment, corpora: Corpora) -> float:
@@ -201,14 +196,14 @@ def flops_per_step(settings: PretrainSettings, corpora: Corpora) -> tuple[float,
     return flops, tokens
 
 
-def _measure_flops(
+def _measured(
     experiment: Experiment,
     corpora_of: dict[str, Corpora],
     corpora: list[str],
     minutes: float,
     log: Callable[[str], None],
-) -> tuple[float, dict[str, float], str, str]:
-    """Returns (FLOPs that fit into the minutes, seconds per step by arm, runtime.compile, device)."""
+) -> dict[str, Any]:
+    """The FLOPs that fit into the minutes, as recorded: with the seconds per step of each arm (`measured`)."""
     seconds, rates, runtime = {}, {}, None
     for index, arm in enumerate(experiment.arms, 1):
         log(f"measuring the training speed of {arm.name} ({index} of {len(experiment.arms)}) ...")
@@ -219,7 +214,8 @@ def _measure_flops(
     slowest = min(rates, key=rates.get)
     flops = float(f"{USABLE_FRACTION * minutes * 60 * rates[slowest]:.3g}")
     log(f"{flops:.3g} FLOPs per arm: what the slowest arm, {slowest}, does in {minutes:g} minutes")
-    return flops, seconds, "yes" if runtime.compiles else "no", runtime.reason
+    compile_ = "yes" if runtime.compiles else "no"
+    return {"flops": flops, "minutes_each": minutes, "measured": seconds, "compile": compile_, "device": runtime.reason}
 
 
 def _left_out(group: str, record: dict, now: dict) -> list[dict]:
