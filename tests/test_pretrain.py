@@ -126,7 +126,7 @@ def test_an_existing_run_is_never_overwritten(unbroken, tiny_corpus):
         ({"steps": 13}, r"schedule\.steps is 12, not 13; leave these options out to resume"),
         ({"overrides": {"optimizer.lr": 2e-3}}, r"optimizer\.lr is 0\.001, not 0\.002"),
         ({"steps": None, "minutes": 3.0}, r"minutes is not set, not 3\.0"),
-        ({"minutes": 3.0}, "give only one of steps, tokens and minutes"),
+        ({"minutes": 3.0}, "give only one of steps=, tokens= and minutes="),
         ({"init_from": "elsewhere"}, "init_from= is not set"),
     ],
 )

@@ -25,7 +25,7 @@ from hornbook import cli
         (["--set", "optimizer=1"], "there is no setting 'optimizer'"),
         (["--set", "model.num_heads=5"], "does not divide"),
         (["--set", "runtime.device=abacus"], "there is no device 'abacus' here: use auto, cpu or cuda"),
-        (["--steps", "3", "--minutes", "1"], "only one of steps, tokens and minutes"),
+        (["--steps", "3", "--minutes", "1"], "only one of --steps, --tokens and --minutes"),
         (["--steps", "0"], "--steps must be at least 1, not 0"),
         (["--tokens", "-1"], "--tokens must be at least 1, not -1"),
         (["--minutes", "-1"], "--minutes must be above 0, not -1"),

@@ -273,7 +273,7 @@ def test_minutes_are_measured_once(home, tiny_corpus, tmp_path):
     for more in ({}, {"minutes_each": 0.01}):
         run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6, **more)
         assert read_json(tmp_path / "out" / "run.json") == decided
-    with pytest.raises(ValueError, match=r"was started with minutes_each 0\.01"):
+    with pytest.raises(ValueError, match=r"was started with 0\.01 minutes for each arm"):
         run(home, tiny_corpus, tmp_path / "out", minutes_each=0.5)
 
 
@@ -291,7 +291,7 @@ def test_another_experiment_is_refused_and_more_of_it_is_not(home, tiny_corpus, 
             "checkpoints = [1.0]",
             r"equal\.checkpoints is \[1\.0\], not \[0\.5, 1\.0\]",
         ),
-        ("flops = 1.2e8", "flops = 1.3e8", r"started with flops 1\.2e\+08, not 1\.3e\+08"),
+        ("flops = 1.2e8", "flops = 1.3e8", r"started with 1\.2e\+08 FLOPs, not 1\.3e\+08"),
     ):
         file = write_smallest(tmp_path, old, new)
         with pytest.raises(ValueError, match=said):
@@ -335,7 +335,7 @@ def test_other_flops_than_those_of_the_file(home, tiny_corpus, tmp_path):
     arms = read_json(tmp_path / "out" / "run.json")["arms"]
     assert all(arm["steps"] == round(2.4e8 / arm["step_flops"]) > 2 for arm in arms.values())
     assert run(home, tiny_corpus, tmp_path / "out", stop_after=1e-6).results["flops"] == 2.4e8  # as it was started
-    with pytest.raises(ValueError, match=r"started with flops 2.4e\+08, not 1.2e\+08: give flops 2.4e\+08, or"):
+    with pytest.raises(ValueError, match=r"started with 2.4e\+08 FLOPs, not 1.2e\+08: give 2.4e\+08 as flops=, or"):
         run(home, tiny_corpus, tmp_path / "out", flops=1.2e8, stop_after=1e-6)
     with pytest.raises(ValueError, match="give one of them"):
         run(home, tiny_corpus, tmp_path / "other", flops=2.4e8, minutes_each=1.0)

@@ -22,6 +22,15 @@ def test_build_and_info(hornbook, tmp_path):
     assert hornbook(*words, "--overwrite").status == 0
 
 
+def test_triples_whose_first_column_is_the_relation_get_a_note(hornbook, tmp_path):
+    rows = "".join(f"IsA\tdog{i}\tanimal{i % 7}\n" for i in range(100))
+    (tmp_path / "a.tsv").write_text(rows)
+    words = ("graph", "build", tmp_path / "a.tsv", "--out")
+    assert "100 relations in 100 edges" in hornbook(*words, tmp_path / "wrong").stderr
+    said = hornbook(*words, tmp_path / "right", "--columns", "relation,head,tail")
+    assert "1 relation, 100 edges" in said.stdout and "relations in" not in said.stderr
+
+
 def test_paths(hornbook, graph_folder):
     said = hornbook("graph", "paths", graph_folder, "plant", "trowel")
     assert said.stdout == "plant --AtLocation--> garden <--UsedFor-- trowel\n" and said.stderr == ""

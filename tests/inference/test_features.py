@@ -201,6 +201,8 @@ def test_output_too_large_for_the_disk_is_refused_first(tmp_path, model_folder, 
 def test_a_small_model_has_fewer_than_four_layers():
     assert choose_layers("last4", 2).numbers == (1, 2)
     assert choose_layers("mean-1,2", 2) == ((1, 2), True)
+    with pytest.raises(ValueError, match="the model has 2 layers, not 17: use last2, or all"):
+        choose_layers("last17", 2)
 
 
 def test_files_are_read_as_inputs_to_predict_are(tmp_path, model_folder):

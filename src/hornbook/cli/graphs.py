@@ -47,6 +47,11 @@ def graph_build(
     for name in ("entities_without_name", "isolated_entities"):
         if totals[name]:
             log(f"  note: {name.replace('_', ' ')}: {totals[name]:,}")
+    if totals["edges"] >= 100 and totals["relations"] > totals["entities"] / 5:
+        log(
+            f"  note: {totals['relations']:,} relations in {totals['edges']:,} edges: if the relation is not in the second "
+            "column, name the columns in their order, as in --columns relation,head,tail"
+        )
     log_problems(manifest["problems"])
     hidden = ("sources", "sha256")
     print_json({"out": str(out), **{key: value for key, value in manifest.items() if key not in hidden}})

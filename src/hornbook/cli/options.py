@@ -133,9 +133,10 @@ def reads_data(*left_out: str) -> Callable[[Callable], Callable]:
 # The library names Python arguments (text=, resume=True, recipe='tinybert') in errors, log lines and descriptions of
 # settings, and the command line its options.
 SAME_NAME = """
-    api_key append batch_tokens choices clean columns data delimiter dtype encoding exclude flops graph held_out host
-    join label links lr lr_search method minutes minutes_each model num_beams pair reason recipe resume sbatch shots
-    slide steps strict task text text_column texts vectors where word_vectors
+    add_prefix_space api_key append batch_tokens choices clean columns data delimiter device direction dtype encoding
+    exclude executor flops graph held_out host join kind label layers links lr lr_search method minutes
+    minutes_each model normalize num_beams pair pooling processes reason recipe resume sbatch seeds shots slide steps
+    stop_after stride strict task text text_column texts tokens vectors where within_word word_vectors
 """
 OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
     "augment.model": "--augment-model",

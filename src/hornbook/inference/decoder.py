@@ -119,7 +119,7 @@ class DecoderModel(LoadedModel):
         the context is scored in windows that overlap by half. `within_word` is for encoders."""
         self._needs("clm", "scoring texts")
         if within_word:
-            raise ValueError("within_word is for encoders, which mask tokens; a GPT reads from left to right: omit it")
+            raise ValueError("within_word= is for encoders, which mask tokens; a GPT reads from left to right: omit it")
         texts = [texts] if isinstance(texts, str) else list(texts)
         ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
         scores = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))

@@ -76,8 +76,11 @@ def choose_layers(layers: str, num_layers: int) -> Layers:
     is_mean = name.startswith("mean-")
     name = name.removeprefix("mean-")
     last = re.fullmatch(r"last(\d*)", name)
-    if last and int(last[1] or 1):
-        numbers = range(max(num_layers - int(last[1] or 1), 0) + 1, num_layers + 1)
+    count = int(last[1] or 1) if last else 0
+    if count > num_layers and name != DEFAULT_LAYERS:
+        raise ValueError(f"the model has {num_layers} layers, not {count}: use last{num_layers}, or all")
+    if count:
+        numbers = range(max(num_layers - count, 0) + 1, num_layers + 1)
     elif name == "all":
         numbers = range(1, num_layers + 1)
     elif name == "embeddings":
@@ -111,7 +114,7 @@ def choose_pooling(pooling: Pooling | None, model: nn.Module) -> Pooling:
     if pooling not in get_args(Pooling):
         raise ValueError(f"pooling must be cls, lasttoken, mean or none, not '{pooling}'")
     if pooling == "cls" and model.config.direction == "causal":
-        raise ValueError("the first token of a causal model attends to no other: set pooling to lasttoken or mean")
+        raise ValueError("the first token of a causal model attends to no other: give pooling='lasttoken' or 'mean'")
     return pooling
 
 

@@ -110,7 +110,7 @@ def window_bounds(num_targets: int, context: int, stride: int) -> Iterator[tuple
 def check_stride(stride: int | None, context: int) -> int:
     stride = max(context // 2, 1) if stride is None else checked(stride, int, "stride")
     if not 1 <= stride <= context:
-        raise ValueError(f"stride must be between 1 and the model's context of {context:,}, not {stride:,}")
+        raise ValueError(f"stride= must be between 1 and the model's context of {context:,}, not {stride:,}")
     return stride
 
 

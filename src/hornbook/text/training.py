@@ -52,7 +52,7 @@ def train_tokenizer(
     if kind not in SPECIAL_TOKENS:
         raise ValueError(f"kind {kind!r} is unknown: use one of {', '.join(SPECIAL_TOKENS)}")
     if add_prefix_space and kind != "bpe":
-        raise ValueError(f"add_prefix_space is for kind 'bpe': the tokens of kind {kind!r} do not include spaces")
+        raise ValueError(f"add_prefix_space= is for kind='bpe': the tokens of kind={kind!r} do not include spaces")
     vocab_size = checked(vocab_size, int, "vocab_size", high=LARGEST_VOCABULARY)
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
     on_progress = on_progress or (lambda phase, num_documents: None)

@@ -247,13 +247,16 @@ def _refuse_changes(out: Path, record: dict, experiment: Experiment, minutes_eac
     """Raises if a setting changed that finished jobs depend on."""
     if minutes_each is not None and minutes_each != record["minutes_each"]:
         minutes, flops = record["minutes_each"], record["flops"]
-        started = f"minutes_each {minutes:g}" if minutes else f"flops {flops:g}"
-        raise ValueError(f"{out} was started with {started}: omit minutes_each, or choose another folder")
+        started = f"{minutes:g} minutes for each arm" if minutes else f"{flops:g} FLOPs"
+        raise ValueError(f"{out} was started with {started}: omit minutes_each=, or choose another folder")
     all_entries = {group: _recorded_entries(group, record) for group in NAMED_GROUPS}
     before = parse_experiment(record["settings"] | all_entries, str(out / RECORD))
     if record["minutes_each"] is None and not math.isclose(experiment.equal.flops, record["flops"], rel_tol=SAME_FLOPS):
-        started, now = f"flops {record['flops']:g}", experiment.equal.flops
-        raise ValueError(f"{out} was started with {started}, not {now:g}: give {started}, or choose another folder")
+        started, now = f"{record['flops']:g} FLOPs", experiment.equal.flops
+        raise ValueError(
+            f"{out} was started with {started}, not {now:g}: give "
+            f"{record['flops']:g} as flops=, or choose another folder"
+        )
     fixed, now = _fixed_settings(before), _fixed_settings(experiment)
     changes = changed_values(fixed, {name: group for name, group in now.items() if name in fixed})
     if changes:

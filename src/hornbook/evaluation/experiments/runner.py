@@ -92,14 +92,14 @@ def reproduce(
     >>> hornbook.reproduce("equal-compute", "corpus", "tasks", "runs/equal", minutes_each=10)  # doctest: +SKIP
     """
     if join and processes > 1:
-        raise ValueError("join shares the runs with other processes: start more of those instead of giving processes")
+        raise ValueError("join= shares the runs with other processes: start more of those instead of giving processes=")
     flops = checked(flops, float | None, "flops", above=0, high=1e30)
     minutes_each = checked(minutes_each, float | None, "minutes_each", above=0, high=525_600)
     stop_after = checked(stop_after, float | None, "stop_after", above=0, high=525_600)
     processes = checked(processes, int, "processes", low=1, high=256)
     seeds = checked(seeds, int | None, "seeds", low=1, high=1000)
     if flops is not None and minutes_each is not None:
-        raise ValueError("flops and minutes_each both set the training length of an arm: give one of them")
+        raise ValueError("flops= and minutes_each= both set the training length of an arm: give one of them")
     until = None if stop_after is None else time.time() + 60 * stop_after
     out, job_locks, corpora = Path(out), JobLocks(out, is_shared=join), names_of(corpora)
     folder = RunFolder(out, "reproduce", what="an experiment")

@@ -160,7 +160,7 @@ def _with_options(task: TextTask, normalize: str | None, dictionary: str | Path 
     """The task with the options --normalize and --dictionary applied."""
     if normalize is not None:
         if not task.choices.is_given:
-            raise ValueError(f"normalize is for choices, and {task.name} has none: leave it out")
+            raise ValueError(f"normalize= is for choices, and {task.name} has none: leave it out")
         choices = dataclasses.replace(task.choices, normalize=normalize)
         task = dataclasses.replace(task, choices=choices)
     if dictionary is not None:

@@ -46,7 +46,7 @@ class PretrainRequest(RunRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         if sum(length is not None for length in (self.steps, self.tokens, self.minutes)) > 1:
-            raise ValueError("give only one of steps, tokens and minutes")
+            raise ValueError("give only one of steps=, tokens= and minutes=")
 
     def named_corpora(self) -> list[tuple[str, float]]:
         return [folder_and_weight(corpus) for corpus in self.corpora]
