@@ -225,7 +225,7 @@ def test_of_a_gpt_the_last_token_is_taken_which_alone_has_seen_the_text(tmp_path
     texts = ["the river and the bridge", "the river and the bread", ""]
     extract_features(tmp_path / "gpt", texts, tmp_path / "X.npy", layers="last")
     found = np.load(tmp_path / "X.npy")
-    with pytest.raises(ValueError, match="first token of a causal model attends to no other: set pooling to lasttoken"):
+    with pytest.raises(ValueError, match="first token of a causal model attends to no other: give pooling='lasttoken'"):
         extract_features(tmp_path / "gpt", texts, tmp_path / "X.npy", layers="last", pooling="cls")
     tokenizer = small_gpts.byte_tokenizer()
     for vector, text in zip(found, texts, strict=True):

@@ -49,8 +49,8 @@ def graph_build(
             log(f"  note: {name.replace('_', ' ')}: {totals[name]:,}")
     if totals["edges"] >= 100 and totals["relations"] > totals["entities"] / 5:
         log(
-            f"  note: {totals['relations']:,} relations in {totals['edges']:,} edges: if the relation is not in the second "
-            "column, name the columns in their order, as in --columns relation,head,tail"
+            f"  note: {totals['relations']:,} relations in {totals['edges']:,} edges: if the second column is not the "
+            "relation, name the columns in their order, as in --columns relation,head,tail"
         )
     log_problems(manifest["problems"])
     hidden = ("sources", "sha256")
