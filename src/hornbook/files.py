@@ -14,6 +14,9 @@ from typing import Any
 from hornbook.lifecycle.locking import check_folder, discards_writes
 from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
+UMASK = os.umask(0)  # read once, as reading it changes it for a moment, which other threads would see
+os.umask(UMASK)
+
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -33,7 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
         check_folder(path)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # some writers create files that only their owner can read
+        temporary.chmod(0o666 & ~UMASK)  # some writers create files that only their owner can read
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -78,12 +81,6 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def refuse_beyond_disk(folder: Path, num_bytes: int, what: str, advice: str) -> None:

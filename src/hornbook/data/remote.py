@@ -181,8 +181,7 @@ class RemoteShard(Shard):
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """As `files.replacing`, but also in ranks whose other writes are discarded, as each machine has a cache, and in any
-    thread: it does not touch the umask of the process."""
+    """As `files.replacing`, but also in ranks whose other writes are discarded, as each machine has a cache."""
     remove_stale_files_of(path)
     temporary = temporary_for(path)
     try:

@@ -125,7 +125,7 @@ def finetune(
     (True, 1)
     """
     if from_scratch and teacher is not None:
-        raise ValueError("from_scratch= is for a model without a teacher: name a preset as the student instead")
+        raise ValueError("from_scratch is for a model without a teacher: name a preset as the student instead")
     seeds = checked(seeds, int, "seeds", low=1, high=1000)
     if data is None:
         raise ValueError("there is no data to train on: give data=, such as a file")
