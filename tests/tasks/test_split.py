@@ -4,7 +4,7 @@ import pytest
 
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article, hold_out, split_groups, split_off
-from hornbook.tasks.records import SpanExample, TextExample
+from hornbook.tasks.records import SpanExample, TaggedExample, TextExample
 
 EXAMPLES = [(number, "ab"[number % 10 == 0]) for number in range(1000)]
 
@@ -119,3 +119,37 @@ def test_what_was_read_is_not_read_again():
     examples = [TextExample(str(i), f"text {i}", label="ab"[i % 2]) for i in range(8)]
     data = read("classification", [{"text": each.text, "label": each.label} for each in examples])
     assert read("classification", data) is data
+
+
+def test_equal_inputs_stay_on_one_side():
+    texts = [f"text {n % 40 if n % 3 else n}" for n in range(300)]
+    kinds = (
+        lambda n: TextExample(str(n), texts[n], None, "ab"[n % 2]),
+        lambda n: TextExample(str(n), texts[n], None, float(n)),
+        lambda n: TaggedExample(str(n), tuple(texts[n].split()), ("O", "O")),
+    )
+    for make in kinds:
+        train, dev, how = hold_out([make(n) for n in range(300)], 0.1, 0)
+        assert not {each.texts for each in train} & {each.texts for each in dev}
+        assert 15 <= len(dev) <= 45 and len(train) + len(dev) == 300
+        assert how.endswith(", equal texts together")
+
+
+def test_a_text_that_is_most_of_the_data_is_not_held_out():
+    examples = [TextExample(str(n), "same" if n % 4 else f"text {n}", None, "ab"[n % 2]) for n in range(200)]
+    _, dev, _ = hold_out(examples, 0.1, 0)
+    assert "same" not in {each.text for each in dev} and len(dev) == 5
+
+
+@pytest.mark.parametrize("sizes", [(5, 7), (7, 5), (2, 30), (3, 3, 60), (2, 2, 2, 100)])
+@pytest.mark.parametrize("num_copies", [1, 2])
+def test_every_class_with_two_texts_is_on_both_sides(sizes, num_copies):
+    classes = [str(i) for i, size in enumerate(sizes) for _ in range(size)]
+    examples = [
+        TextExample(str(n), f"text {n // num_copies}", None, each)
+        for n, each in enumerate(name for name in classes for _ in range(num_copies))
+    ]
+    for seed in range(5):
+        train, dev, _ = hold_out(examples, 0.1, seed)
+        assert {each.label for each in train} == {each.label for each in dev} == set(classes)
+        assert len(dev) <= max(2, len(examples) * 0.1 + 1) * num_copies
