@@ -7,6 +7,7 @@ warnings. On a terminal progress is a live bar, elsewhere a line every few secon
 
 import contextlib
 import functools
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
+
+from hornbook.lifecycle.requests import SETTING_OF
 
 if TYPE_CHECKING:
     from hornbook.data.build import BuildProgress
@@ -76,8 +79,15 @@ def with_bar(function: Callable) -> Callable:
     """Wraps a function with the argument `on_progress`: it shows a progress bar on a terminal or in a notebook, unless
     called with `progress=False`."""
 
+    parameters = inspect.signature(function).parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
     @functools.wraps(function)
     def call(*args: Any, progress: bool = True, **kwargs: Any) -> Any:
+        for name in SETTING_OF if not takes_any else ():
+            if name in kwargs and name not in parameters:
+                override = f'overrides={{"{SETTING_OF[name]}": {kwargs[name]!r}}}'
+                raise TypeError(f"{function.__name__} has no argument {name}: set it by {override}")
         has_bar = progress and (log_console.is_terminal or log_console.is_jupyter)
         if not has_bar or kwargs.get("on_progress") is not None:
             return function(*args, **kwargs)

@@ -48,8 +48,6 @@ def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
     assert "did you mean bert-tiny" in complaint("pretrain", "bert-tinny", "--corpus", tiny_corpus, *out)
     assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out)
     assert "needs --out" in complaint("pretrain", "bert-tiny", "--corpus", tiny_corpus)
-    assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out, "--resume")
-    assert "pretrain needs PRESET" in complaint("pretrain", *out, "--resume")
     assert "distill needs TEACHER" in complaint("distill", *out)
     for corpus in (tmp_path / "none", f"{tmp_path / 'none'}:3", "C:\\corpora\\x", f"{tiny_corpus}:heavy"):
         assert "there is no folder" in complaint("pretrain", "bert-tiny", "--corpus", corpus, *out)
@@ -57,6 +55,47 @@ def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
     for weight in ("-1", "0", "nan", "inf"):
         assert "weight" in complaint("pretrain", "bert-tiny", "--corpus", f"{tiny_corpus}:{weight}", *out, *TINY_WORDS)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        (["pretrain"], "PRESET"),
+        (["pretrain", "bert-tiny"], "--corpus"),
+        (["distill"], "TEACHER"),
+        (["finetune"], "--data"),
+        (["prompt"], "MODEL"),
+    ],
+)
+def test_there_is_no_run_to_resume(complaint, tmp_path, command, missing):
+    error = complaint(*command, "--out", tmp_path / "kill", "--resume")
+    assert f"kill holds no run to resume: to start one, give {missing}; see 'hornbook {command[0]} --help'" in error
+    assert not (tmp_path / "kill").exists()
+
+
+@pytest.mark.parametrize("extra", ["--dry-run", "--show"])
+def test_resume_and_overwrite_are_refused_together_also_if_nothing_is_trained(complaint, tmp_path, extra):
+    finetune = ["finetune", "--data", tmp_path / "none.csv", "--out", tmp_path / "run"]
+    assert "give only one of them" in complaint(*finetune, "--resume", "--overwrite", extra)
+
+
+@pytest.mark.parametrize(
+    ("model", "extra", "expected"),
+    [
+        ("en", ["--set", "optimizer.l=3"], "did you mean 'optimizer.lr'"),
+        ("en", ["--head", "cnnn"], "task.head must be"),
+        ("en", ["--device", "gpu"], "there is no device 'gpu' here"),
+        ("en", ["--task", "clasification"], "did you mean"),
+        (".", [], "is not a model folder"),
+        ("none/of/these", [], "there is no folder"),
+    ],
+)
+def test_options_and_the_model_are_checked_before_out_and_the_data(complaint, tmp_path, model, extra, expected):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.doc").touch()
+    finetune = ["finetune", model, "--data", tmp_path / "none.csv", "--out", tmp_path / "run"]
+    assert expected in complaint(*finetune, *extra)
+    assert expected in complaint(*finetune, *extra, "--dry-run")
 
 
 @pytest.mark.parametrize("name", ["plain", "with:colon", "with:3", "a b"])

@@ -104,7 +104,7 @@ def test_the_same_answer_alone_as_in_a_batch(client, folders):
         vectors = list(clients.map(lambda text: ask(client, "/v1/embeddings", model="first", input=text), texts))
         labels = list(clients.map(lambda text: ask(client, "/predict", model="texts", inputs=[text]), texts))
     for text, vector, label in zip(texts, vectors, labels, strict=True):
-        assert vector["data"][0]["embedding"] == pytest.approx(model.embed(text)[0], abs=1e-5)
+        assert vector["data"][0]["embedding"] == pytest.approx(model.embed(text, normalize=True)[0], abs=1e-5)
         expected = predictor.predict([text])[0].probabilities
         assert label["predictions"][0]["probabilities"] == pytest.approx(expected, abs=1e-5)
 
@@ -167,7 +167,7 @@ def test_refusals_are_one_sentence(client, folders):
     assert refusal(client, "/fill-mask", 404, text="[MASK]", model="other").startswith("there is no model 'other'")
     assert "the model gpt cannot do fill-mask" in refusal(client, "/fill-mask", 422, text="[MASK]", model="gpt")
     assert refusal(client, "/fill-mask", 422, text="[MASK]", topp=3) == (
-        "the request is invalid: topp is not a field of this request"
+        "the request is invalid: topp is not a field of this request; its fields are model, text, top_k"
     )
     assert "no model here can do detect" in refusal(client, "/detect", 422, text="the river")
     long = refusal(client, "/fill-mask", 422, text="the [MASK] " * 300)
@@ -239,6 +239,11 @@ def test_the_description_lists_every_route(client):
     expected = {"/predict", "/fill-mask", "/answer", "/tag", "/detect", "/next-sentence", "/show/attention"}
     assert expected | {"/v1/embeddings", "/v1/completions", "/health", "/ready", "/metrics"} <= set(paths)
     assert all(route.get("description") for methods in paths.values() for route in methods.values())
+
+
+def test_an_unknown_field_is_refused_with_the_names_of_the_known_ones(client):
+    message = refusal(client, "/predict", 422, model="texts", texts=["the river"], inputs=["the river"])
+    assert message == "the request is invalid: texts is not a field of this request; its fields are model, inputs"
 
 
 def test_embeddings_take_texts_only(client):

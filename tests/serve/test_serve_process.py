@@ -16,6 +16,7 @@ import pytest
 from small_gpts import saved_gpt
 
 import hornbook as library
+from hornbook.serve import server as server_module
 
 LONG = 3000  # tokens: they take seconds
 
@@ -76,7 +77,7 @@ def client(server):
 
 def test_embeddings(client, tiny_run):
     texts = ["the river", "a lantern and the garden"]
-    expected = library.load(tiny_run).embed(texts)
+    expected = library.load(tiny_run).embed(texts, normalize=True)  # as OpenAI's are
     for settings in ({}, {"encoding_format": "float"}):  # by default the client asks for base64 and decodes it
         found = client.embeddings.create(model="run", input=texts, **settings)
         assert [each.embedding for each in found.data] == [pytest.approx(row, abs=1e-5) for row in expected]
@@ -185,6 +186,20 @@ def test_a_timeout_is_a_time(hornbook, gpt, seconds, range):
 def test_a_port_in_use_and_a_missing_model_are_refused(hornbook, server, gpt):
     assert "choose another port" in hornbook("serve", gpt, "--port", server.port).error
     assert "there is no folder ./nothing" in hornbook("serve", "./nothing", "--port", 0).error
+
+
+def test_a_port_is_taken_while_the_models_are_still_loading(monkeypatch, gpt):
+    def load(*_):
+        with pytest.raises(ValueError, match="choose another port"):
+            server_module._listen("127.0.0.1", ports[0])
+        raise ValueError("loaded")
+
+    ports, listen = [], server_module._listen
+    monkeypatch.setattr(server_module, "open_models", load)
+    with listen("127.0.0.1", 0) as free:
+        ports.append(free.getsockname()[1])
+    with pytest.raises(ValueError, match="loaded"):
+        server_module.serve([str(gpt)], port=ports[0])
 
 
 def test_missing_packages_are_named(hornbook, monkeypatch):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -168,8 +169,17 @@ def or_recorded(value: str | None, name: str, out: Path | None, resume: bool, co
     run = recorded(out) if resume and value is None else {}
     value = run.get("request", {}).get(name) if value is None else value
     if value is None:
-        raise ValueError(f"{command} needs {name.upper()}; see 'hornbook {command} --help'")
+        refuse_missing(name.upper(), command, out, resume)
     return value
+
+
+def refuse_missing(what: str, command: str, out: Path | None, resume: bool) -> NoReturn:
+    """Raises, as `what`, which is an argument or an option, is neither given nor recorded in a run that is resumed."""
+    from hornbook.runs.finetuning.record import START_FILES
+
+    if resume and out is not None and not any((out / file).exists() for file in START_FILES):
+        raise ValueError(f"{out} holds no run to resume: to start one, give {what}; see 'hornbook {command} --help'")
+    raise ValueError(f"{command} needs {what}; see 'hornbook {command} --help'")
 
 
 def show_recorded_settings(out: Path | None, resume: bool) -> bool:

@@ -7,6 +7,7 @@ from hornbook.cli.app import (
     app,
     exit_if_stopped,
     print_json,
+    refuse_missing,
     refuse_unused_options,
     report_interruption,
     show_recorded_settings,
@@ -28,7 +29,7 @@ from hornbook.cli.options import (
     parse_overrides,
     reads_data,
 )
-from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.cli.overwriting import RUN, overwriting, refuse_both
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.terminal import TrainingDisplay, log, print_result, table
 from hornbook.train.parallel.torchrun import as_restarted, refuse_command
@@ -85,6 +86,7 @@ def finetune_command(
     device: Device = "auto",
 ) -> None:
     """Fine-tune a pre-trained model on a task. Ctrl-C saves a checkpoint; --resume resumes."""
+    refuse_both(overwrite, resume)
     resume, overwrite = as_restarted(resume, overwrite)
     overrides = parse_overrides(override, device)
     overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
@@ -127,7 +129,7 @@ def finetune_command(
 
         data = recorded_request(out).get("data")
     if data is None or out is None:
-        raise ValueError(f"finetune needs --{'data' if data is None else 'out'}; see 'hornbook finetune --help'")
+        refuse_missing("--data" if data is None else "--out", "finetune", out, resume)
     from hornbook.runs.finetuning.api import finetune
 
     options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from hornbook.cli.app import app, log_problems, print_json, refuse_unused_options
+from hornbook.cli.app import app, log_problems, print_json, refuse_missing, refuse_unused_options
 from hornbook.cli.options import (
     FOLDER_OR_NAME,
     Device,
@@ -17,7 +17,7 @@ from hornbook.cli.options import (
     flag,
     option,
 )
-from hornbook.cli.overwriting import overwriting
+from hornbook.cli.overwriting import overwriting, refuse_both
 from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import answering_display, counting_display, log, print_result, table
 
@@ -257,17 +257,19 @@ def prompt_command(
     if is_list:
         _list()
         return
+    refuse_both(overwrite, resume)
     is_resumed = resume and out is not None and (out / "run.json").exists()
     if (task is None or data is None) and (show or not is_resumed):
-        missing = "task" if task is None else "data"
-        raise ValueError(f"prompt needs --{missing}; --list names the shipped tasks")
+        missing = "--task" if task is None else "--data"
+        if resume and not show:
+            refuse_missing("MODEL" if model is None else missing, "prompt", out, resume)
+        raise ValueError(f"prompt needs {missing}; --list names the shipped tasks")
     num_shots = _numbers(shots)
     if show:
         _show(task, data, num_shots)
         return
     if out is None or (model is None and not is_resumed):
-        missing = "--out" if out is None else "a model"
-        raise ValueError(f"prompt needs {missing}; see 'hornbook prompt --help'")
+        refuse_missing("--out" if out is None else "MODEL", "prompt", out, resume)
     from hornbook.evaluation.prompting.prompt import prompt
     from hornbook.report.formatting import metric_label
     from hornbook.report.prompting import degenerate_note, rows_of

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from hornbook.interop.hub import BUILTIN_MODELS
-from hornbook.lifecycle.requests import as_overrides
+from hornbook.lifecycle.requests import with_device
 
 
 def option(kind: Any, help: str, *names: str, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ def refuse_folder(argument: str, last: str) -> None:
 def parse_overrides(pairs: list[str] | None, device: str = "auto") -> dict[str, str]:
     """Parses --set and --device into overrides of settings."""
     given = named_values(pairs, "--set takes key=value, such as --set optimizer.lr=3e-4")
-    return {name: value.strip() for name, value in given} | as_overrides(device=None if device == "auto" else device)
+    return with_device({name: value.strip() for name, value in given}, device)
 
 
 def named_values(pairs: list[str] | None, form: str) -> list[tuple[str, str]]:

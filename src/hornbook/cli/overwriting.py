@@ -29,8 +29,7 @@ def overwriting(out: Path, kinds: set[str], overwrite: bool, resume: bool = Fals
     the command fails before it writes anything, the old folder is restored. A folder of another kind than `kinds`, or
     with files that hornbook did not write, is refused, as is one that cannot be written."""
     check_writable(out)
-    if overwrite and resume:
-        raise ValueError("--overwrite starts from scratch and --resume continues: give only one of them")
+    refuse_both(overwrite, resume)
     if not overwrite or not out.exists() or not any(out.iterdir()):
         yield
         return
@@ -47,6 +46,11 @@ def overwriting(out: Path, kinds: set[str], overwrite: bool, resume: bool = Fals
         else:
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(old, folder)
+
+
+def refuse_both(overwrite: bool, resume: bool) -> None:
+    if overwrite and resume:
+        raise ValueError("--overwrite starts from scratch and --resume continues: give only one of them")
 
 
 def check_writable(out: Path) -> None:

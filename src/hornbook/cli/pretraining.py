@@ -7,6 +7,7 @@ from hornbook.cli.app import (
     exit_if_stopped,
     or_recorded,
     print_json,
+    refuse_missing,
     report_interruption,
     show_recorded_settings,
     show_settings,
@@ -26,7 +27,7 @@ from hornbook.cli.options import (
     parse_overrides,
     reads_data,
 )
-from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.cli.overwriting import RUN, overwriting, refuse_both
 from hornbook.lifecycle.requests import as_overrides
 from hornbook.terminal import TrainingDisplay, log, print_result, short, table
 from hornbook.train.parallel.torchrun import as_restarted
@@ -83,6 +84,7 @@ def pretrain_command(
     options = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     options |= {"init_from": init_from, "seed": seed, "recipe": recipe, "graph": graph, "vectors": vectors}
     options["overrides"] = parse_overrides(override, device)
+    refuse_both(overwrite, resume)
     if show and show_recorded_settings(out, resume):
         return
     preset = or_recorded(preset, "preset", out, resume, "pretrain")
@@ -93,8 +95,7 @@ def pretrain_command(
         show_unmeasured(resolve_settings(PretrainRequest(preset, corpus or [], **options)), minutes)
         return
     if out is None or (not corpus and not (resume and (out / "run.json").exists())):
-        missing = "--out" if out is None else "--corpus"
-        raise ValueError(f"pretrain needs {missing}; see 'hornbook pretrain --help'")
+        refuse_missing("--out" if out is None else "--corpus", "pretrain", out, resume)
     resume, overwrite = as_restarted(resume, overwrite)
     from hornbook.runs.pretraining.pretrain import pretrain
 
@@ -180,6 +181,7 @@ def distill_command(
     device: Device = "auto",
 ) -> None:
     """Distil a large model into a small one, on plain text or on a task. Ctrl-C saves; --resume resumes."""
+    refuse_both(overwrite, resume)
     resume, overwrite = as_restarted(resume, overwrite)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, **reading, "strict": reading["strict"] or None}
@@ -204,8 +206,7 @@ def distill_command(
         show_unmeasured(settings, minutes, new_model)
         return
     if out is None or (not corpus and task is None and not (resume and (out / "run.json").exists())):
-        missing = "--out" if out is None else "--corpus, or --task and --data"
-        raise ValueError(f"distill needs {missing}; see 'hornbook distill --help'")
+        refuse_missing("--out" if out is None else "--corpus, or --task and --data", "distill", out, resume)
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
     from hornbook.runs.distillation.distill import distill

@@ -30,7 +30,7 @@ from hornbook.devices import chosen_device, inference_autocast
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import RECORD, OnCount, recorded
+from hornbook.lifecycle.run_folder import RECORD, OnCount, ignore, recorded
 from hornbook.report.measured import COMPARISON_FILE, EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
 
@@ -57,7 +57,7 @@ def compare(
     batch_size: int = 32,
     batch_threads: int | None = None,
     device: str = "auto",
-    on_progress: OnCount = lambda doing, number: None,
+    on_progress: OnCount = ignore,
 ) -> dict[str, Any]:
     """Measures runs, models and exported folders, and returns the contents of `comparison.json`.
 

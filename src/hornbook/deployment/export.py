@@ -20,7 +20,7 @@ from hornbook.deployment.memory import peak_memory
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import OnCount, RunFolder
+from hornbook.lifecycle.run_folder import OnCount, RunFolder, ignore
 from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.card import with_yaml_header
 from hornbook.report.measured import EXPORT_FILE, measurement_rows
@@ -50,7 +50,7 @@ def export(
     length: int = 128,
     rounds: int = 100,
     threads: int = 1,
-    on_progress: OnCount = lambda doing, number: None,
+    on_progress: OnCount = ignore,
 ) -> dict[str, Any]:
     """Writes the folder and returns the contents of `export.json`.
 

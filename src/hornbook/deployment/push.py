@@ -8,6 +8,7 @@ from pathlib import Path
 from hornbook.files import read_json
 from hornbook.inference.predictor import read_finished_record
 from hornbook.interop.hub import PATTERNS
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.report.card import with_yaml_header
 
 CARD = "README.md"
@@ -30,7 +31,7 @@ def push(
     *,
     private: bool = False,
     dry_run: bool = False,
-    log: Callable[[str], None] = lambda message: None,
+    log: Callable[[str], None] = ignore,
 ) -> Pushed:
     """Uploads the model of a run to the Hugging Face Hub, in one commit. `hornbook.load(name)` and `transformers` open
     it from there.

@@ -25,7 +25,8 @@ from hornbook.evaluation.baselines.shallow import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
-from hornbook.lifecycle.run_folder import SCORES
+from hornbook.lifecycle.requests import with_device
+from hornbook.lifecycle.run_folder import SCORES, ignore
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.finetune import FinetuneResult, clean_up, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
@@ -63,10 +64,11 @@ def label_curve(
     encoding: str | None = None,
     strict: bool = False,
     overrides: dict | None = None,
+    device: str = "auto",
     keep_models: bool = False,
     join: bool = False,
-    on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda message: None,
+    on_progress: Callable[[Status], None] = ignore,
+    log: Log = ignore,
 ) -> dict[str, Any] | Outcome:
     """Scores by number of labels, as in `curve.json`. Calling it again continues where it stopped, or adds more sizes,
     methods or seeds.
@@ -79,8 +81,8 @@ def label_curve(
     `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
     least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted unless `keep_models`.
     With `join`, the runs are shared with other processes that have the same arguments and `out`: each takes runs that
-    none has taken, and waits for the rest; those of a process that dies are taken over. Returns an `Outcome` if
-    training was stopped.
+    none has taken, and waits for the rest; those of a process that dies are taken over. `device` defaults to a GPU if
+    there is one. Returns an `Outcome` if training was stopped.
     """
     known = ("features", "finetune", *NAMES)
     if unknown := [method for method in methods if method not in known]:
@@ -88,6 +90,7 @@ def label_curve(
     if not methods:
         raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
     seeds = checked(seeds, int, "seeds", low=1, high=1000)
+    overrides = with_device(overrides, device)
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     request = FinetuneRequest.of(model, data, task, **reading, seed=0, strict=strict, overrides=overrides)
     refuse_without_baselines(task)

@@ -19,6 +19,7 @@ from hornbook.files import replacing
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.metrics.bootstrap import NORMAL_95, wilson_interval
 
 GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")  # keys of a line; the first that it has
@@ -70,7 +71,7 @@ def minimal_pairs(
     out: str | Path | None = None,
     weights: str = "float",
     device: str = "auto",
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = ignore,
 ) -> MinimalPairs:
     """Scores a model on minimal pairs: a JSONL file, or a folder of such files, with the keys `sentence_good` and
     `sentence_bad`. `out` is a JSONL file for the log-probabilities of all pairs. `within_word` scores the tokens of a

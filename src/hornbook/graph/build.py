@@ -17,7 +17,7 @@ from hornbook.graph.folder import ARRAYS, FILES, FORMAT_VERSION, file_hashes, re
 from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Triples, is_names_file, read_file, split_of
 from hornbook.graph.wordnet import is_wordnet, read_wordnet
 from hornbook.lifecycle.locking import run_lock
-from hornbook.lifecycle.run_folder import OnCount
+from hornbook.lifecycle.run_folder import OnCount, ignore
 from hornbook.lifecycle.stopping import interruptible
 
 MAX_ENTITIES = 2**31 - 1  # their numbers are stored as int32, and head * N + tail as int64
@@ -29,7 +29,7 @@ def build_graph(
     *,
     columns: Sequence[str] | None = None,
     language: str = "en",
-    on_progress: OnCount = lambda doing, number: None,
+    on_progress: OnCount = ignore,
 ) -> dict:
     """Builds the graph folder `out` from files of triples or names, folders of such files, and WordNet `dict` folders;
     returns its manifest.

@@ -16,6 +16,7 @@ from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.paths import expand
 from hornbook.graph.schema import SchemaBuilder, SchemaGraphs
 from hornbook.graph.settings import ReasonSettings
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.models.head_config import KagNetConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, ConceptEdges, ConceptNodes, ConceptPairs, ConceptPaths
 from hornbook.tasks.encoded import EncodedExamples
@@ -32,7 +33,7 @@ class Grounder:
     def __init__(self, settings: ReasonSettings, graph: Graph, vectors: GraphVectors | None):
         self.settings, self.graph, self.vectors = settings, graph, vectors
         self.builder = SchemaBuilder(graph, vectors, settings)
-        self.on_progress: Progress = lambda num_done, num_all: None
+        self.on_progress: Progress = ignore
 
     @property
     def kagnet_config(self) -> KagNetConfig:

@@ -19,6 +19,7 @@ import numpy as np
 from hornbook.graph.graph import Graph, GraphPath, Hop
 from hornbook.graph.paths import Adjacency, expand, position_in_group
 from hornbook.graph.settings import ReasonSettings
+from hornbook.lifecycle.run_folder import ignore
 
 if TYPE_CHECKING:
     from hornbook.graph.embedding.vectors import GraphVectors
@@ -116,7 +117,7 @@ class SchemaBuilder:
     def build(
         self,
         questions: Sequence[tuple[Concepts, Sequence[Concepts]]],
-        on_progress: Callable[[int], None] = lambda num_done: None,
+        on_progress: Callable[[int], None] = ignore,
     ) -> SchemaGraphs:
         """The schema graphs of (concepts of a question, concepts of each answer): one per answer, in order.
         `on_progress` receives the number of questions done."""

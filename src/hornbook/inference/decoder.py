@@ -20,7 +20,7 @@ from hornbook.data.readers import DocumentBoundary, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.encoder import HybridEncoder
 from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationConfig, OnToken, generate
-from hornbook.inference.loaded import LoadedModel
+from hornbook.inference.loaded import LoadedModel, as_texts
 from hornbook.inference.ngrams import ORDER, NGrams
 from hornbook.inference.scoring import (
     Continuation,
@@ -90,7 +90,7 @@ class DecoderModel(LoadedModel):
             slide=slide,
             begin_suppress_tokens=frozenset(begin_suppress_tokens),
         )
-        ids = self.prompt_ids([prompts] if isinstance(prompts, str) else list(prompts))
+        ids = self.prompt_ids(as_texts(prompts, "prompts"))
         beam_settings = BeamSettings(num_beams, length_penalty, early_stopping)
         if num_beams > 1:
             generated = beam_search(self.model, self.tokenizer, ids, config, beam_settings, self.eos_id)
@@ -120,7 +120,7 @@ class DecoderModel(LoadedModel):
         self._needs("clm", "scoring texts")
         if within_word:
             raise ValueError("within_word= is for encoders, which mask tokens; a GPT reads from left to right: omit it")
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = as_texts(texts)
         ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
         scores = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))
         if on_progress is not None:
@@ -217,7 +217,7 @@ class DecoderModel(LoadedModel):
         # Special tokens are ignored: a GPT's tokenizer adds none, and a corpus stores none.
         if corpus.tokenizer.without_special_tokens().fingerprint != self.tokenizer.without_special_tokens().fingerprint:
             raise ValueError(
-                f"{folder} was built with a different tokenizer than that of {self.folder}: build a corpus with "
+                f"{folder} was built with a different tokenizer than that of {self.name}: build a corpus with "
                 f"'hornbook corpus build TEXTS --tokenizer {self.folder}', or give a text file"
             )
         documents = []
@@ -250,9 +250,11 @@ class DecoderModel(LoadedModel):
         return self.encoder.fill_mask(text, top_k, graph)
 
     def next_sentence(self, *_: object) -> None:
+        """Raises a `ValueError`: only an encoder pre-trained on sentence pairs judges them."""
         self._refuse("has no next-sentence head: compare the scores of both orders")
 
     def detect(self, *_: object) -> None:
+        """Raises a `ValueError`: only an ELECTRA detects replaced words."""
         self._refuse("cannot detect replaced words: use an ELECTRA, or score for the log-probability of each token")
 
     def embed(self, *arguments: Any, **options: Any) -> np.ndarray:
@@ -264,10 +266,10 @@ class DecoderModel(LoadedModel):
     def _needs(self, head: str, purpose: str) -> None:
         if self.model.config.direction == "bidirectional":
             raise ValueError(
-                f"{self.folder} was fine-tuned to read in both directions, which {purpose} does not do: use the "
+                f"{self.name} was fine-tuned to read in both directions, which {purpose} does not do: use the "
                 "pre-trained model, or fine-tune with task.direction=causal"
             )
         super()._needs(head, purpose)
 
     def _refuse(self, why: str) -> None:
-        raise ValueError(f"{self.folder} is {self.model.described()}, which reads from left to right and {why}")
+        raise ValueError(f"{self.name} is {self.model.described()}, which reads from left to right and {why}")

@@ -20,7 +20,7 @@ from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.graph.linking import EntitySpans, open_linker
-from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel
+from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel, as_texts
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
@@ -69,7 +69,7 @@ class EncoderModel(LoadedModel):
         lists. The mask is written as [MASK] or as the tokenizer's own mask token. An ERNIE reads the entities of its
         `graph` that the text mentions."""
         top_k = checked(top_k, int, "top_k", low=1)
-        texts = [text] if isinstance(text, str) else text
+        texts = as_texts(text, "text")
         mentions = None if graph is None else open_linker(graph, self.model).link(texts)
         predictions = []
         for masked in self.mask_probabilities(texts, mentions):
@@ -116,7 +116,7 @@ class EncoderModel(LoadedModel):
     @property
     def _mask_token(self) -> str:
         if self.tokenizer.mask_token is None:
-            raise ValueError(f"the tokenizer in {self.folder} has no mask token, so the model cannot fill in masks")
+            raise ValueError(f"the tokenizer in {self.name} has no mask token, so the model cannot fill in masks")
         return self.tokenizer.mask_token
 
     @property
@@ -130,7 +130,7 @@ class EncoderModel(LoadedModel):
             return self._generator.to(self.device)
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} has direction=causal: it predicts next tokens and was not trained on masks; use "
+                f"{self.name} has direction=causal: it predicts next tokens and was not trained on masks; use "
                 "`score` to compare texts, or a model with direction=bidirectional"
             )
         self._needs("mlm", "filling in masks")
@@ -144,26 +144,29 @@ class EncoderModel(LoadedModel):
 
     @property
     def is_left_to_right(self) -> bool:
+        """Whether each token attends only to those before it (`direction=causal`)."""
         return self.model.config.direction == "causal"
 
     def generate(self, *_: object, **__: object) -> None:
+        """Raises a `ValueError`: only a GPT generates text."""
         self._refuse_left_to_right("generate text")
         raise ValueError(
-            f"{self.folder} is {self.model.described()}, which is bidirectional and cannot generate text: use a GPT, "
+            f"{self.name} is {self.model.described()}, which is bidirectional and cannot generate text: use a GPT, "
             "or fill in masks one by one with model.fill(text)"
         )
 
     def perplexity(self, *_: object, **__: object) -> None:
+        """Raises a `ValueError`: only a GPT has a perplexity."""
         self._refuse_left_to_right("measure perplexity")
         raise ValueError(
-            f"{self.folder} is {self.model.described()}, which is bidirectional, so its token probabilities do not "
+            f"{self.name} is {self.model.described()}, which is bidirectional, so its token probabilities do not "
             "multiply to the probability of a text: use a GPT, or `score` to compare texts"
         )
 
     def _refuse_left_to_right(self, purpose: str) -> None:
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} is {self.model.described()} with direction=causal, which supports tasks and `score` "
+                f"{self.name} is {self.model.described()} with direction=causal, which supports tasks and `score` "
                 f"only: use a GPT to {purpose}"
             )
 
@@ -193,7 +196,7 @@ class EncoderModel(LoadedModel):
         masked or, with `within_word`, also the tokens after it of the same word (Kauf and Ivanova 2023, arXiv
         2305.10588). It ranks texts but is not the log-probability of a text. For a left-to-right model: the
         log-probability of each token given those before it. `on_progress` is called with the number of texts done."""
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = as_texts(texts)
         encoded = [self._encode(text) for text in texts]
         self._check_length(max((len(each.ids) for each in encoded), default=0))
         words = [np.array([-1 if word is None else word for word in each.word_ids]) for each in encoded]
@@ -242,7 +245,7 @@ class EncoderModel(LoadedModel):
         """Returns each word of the text with the probability that it was replaced: the maximum over its tokens. For
         several texts, a list of these lists."""
         self._needs("rtd", "detecting replaced words")
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = as_texts(text, "text")
         encoded = [self.tokenizer.encode(each) for each in texts]
         words: dict[int, list[DetectedWord]] = {}
         for indices, batch in self._batches(encoded):
@@ -266,7 +269,7 @@ class EncoderModel(LoadedModel):
         """Returns the probability that `second` follows `first` (BERT's next-sentence prediction)."""
         if self.is_left_to_right:
             raise ValueError(
-                f"{self.folder} has direction=causal, so its [CLS] attends to neither sentence: use a model with "
+                f"{self.name} has direction=causal, so its [CLS] attends to neither sentence: use a model with "
                 "direction=bidirectional"
             )
         for head in ("sentence", "pooler"):

@@ -4,7 +4,7 @@ predictions.
 Shapes: B texts, D width.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,10 @@ import torch
 from torch import nn
 
 from hornbook.batch import pack
+from hornbook.config import shown
 from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.folder import save_model
+from hornbook.interop.hub import shown_name
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.models.heads import pool_tokens
 from hornbook.tasks.evaluation import index_batches
@@ -40,13 +42,20 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         num_parameters = sum(each.numel() for each in self.model.parameters())
-        return f"{type(self).__name__}({str(self.folder)!r}: {self.model.family}, {num_parameters:,} parameters)"
+        return f"{type(self).__name__}({self.name!r}: {self.model.family}, {num_parameters:,} parameters)"
+
+    @property
+    def name(self) -> str:
+        """The model in messages: the name of a built-in model, or else its folder."""
+        return shown_name(self.folder)
 
     @property
     def device(self) -> torch.device:
+        """The device of the weights."""
         return device_of(self.model)
 
     def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> "LoadedModel":
+        """Moves the model to a device and, if it is given, converts the weights to a type. Returns the model itself."""
         self.model.to(device, dtype)
         return self
 
@@ -71,7 +80,7 @@ class LoadedModel:
         one, gets zeros. `on_progress` is called with the number of texts done. On a CPU, the weights of linear layers
         are stored column-major from then on (`to_column_major`).
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
+        texts = as_texts(texts)
         overrides = {"pooling": pooling, "normalize": normalize}
         settings = replace(self.embedding, **{name: value for name, value in overrides.items() if value is not None})
         to_column_major(linear_layers(self.model))
@@ -142,8 +151,8 @@ class LoadedModel:
 
         if self.model.head_config is None:
             raise ValueError(
-                f"{self.folder} has no task head, so it cannot predict: fine-tune it with "
-                f"hornbook.finetune({str(self.folder)!r}, data, task)"
+                f"{self.name} has no task head, so it cannot predict: fine-tune it with "
+                f"hornbook.finetune({self.name!r}, data, task)"
             )
         member = build_task_model(self.folder, self.model, self.tokenizer, read_finished_record(self.folder))
         return Predictor([with_linker(member)])
@@ -168,7 +177,23 @@ class LoadedModel:
             has = ", ".join(self.model.heads) or "none"
             hint = "" if self.model.heads else "; use the model that it was fine-tuned from"
             hint = "; use the folder of its generator" if head == "mlm" and "rtd" in self.model.heads else hint
-            raise ValueError(f"{self.folder} has no {head} head (it has: {has}), which {purpose} needs{hint}")
+            raise ValueError(f"{self.name} has no {head} head (it has: {has}), which {purpose} needs{hint}")
+
+
+def as_texts(texts: Sequence[str] | str, name: str = "texts") -> list[str]:
+    """A text or several as a list. Raises a `ValueError` that names the argument for anything else.
+
+    >>> as_texts("a text")
+    ['a text']
+    """
+    several = [texts] if isinstance(texts, str) else texts
+    if isinstance(several, bytes | Mapping) or not isinstance(several, Iterable):
+        raise ValueError(f"{name} must be a text or a list of texts, not {shown(texts)}")
+    several = list(several)
+    for i, text in enumerate(several):
+        if not isinstance(text, str):
+            raise ValueError(f"{name} must be a text or a list of texts, but item {i} is {shown(text)}")
+    return several
 
 
 def l2_normalized(vectors_BD: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.loaded import linear_layers, to_column_major
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
-from hornbook.interop.hub import DEFAULT, model_folder
+from hornbook.interop.hub import DEFAULT, model_folder, shown_name
 from hornbook.models.gpt import Gpt
 from hornbook.nn.int8 import WeightFormat
 
@@ -54,7 +54,7 @@ def load(
     if weights == "int8":
         if not isinstance(model, Gpt):
             raise ValueError(
-                f"{folder} is {model.described()}: int8 weights are for GPT models only; use float weights"
+                f"{shown_name(folder)} is {model.described()}: int8 weights are for GPT models only; use float weights"
             )
         model.quantize()
     elif isinstance(model, Gpt) and device == "cpu":
@@ -63,7 +63,7 @@ def load(
     if direction == "bidirectional" and isinstance(opened, DecoderModel):
         return opened.encoder
     if direction is not None and (direction != "causal" or isinstance(opened, EncoderModel)):
-        raise ValueError(f"{folder} is {model.described()}; direction is for a hybrid GPT: leave it out")
+        raise ValueError(f"{shown_name(folder)} is {model.described()}; direction is for a hybrid GPT: leave it out")
     return opened
 
 

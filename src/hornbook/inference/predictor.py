@@ -312,7 +312,7 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
     run = read_finished_record(folder)
     model, tokenizer = load_any(folder)
     if task is not None and model.head_config is not None and not model.head_config.output_type.is_embedding:
-        raise ValueError(f"{folder} has the head of another task: leave out task=, or give the model it started from")
+        raise ValueError(f"{name} has the head of another task: leave out task=, or give the model it started from")
     if model.head_config is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
         settings = read_embedding_settings(folder)
         settings.refuse_lower_case(folder)
@@ -321,9 +321,9 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
         return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
     if model.head_config is None:
         if is_exported(folder):
-            raise ValueError(f"{folder} was exported from a model without a task head: export a fine-tuned run instead")
+            raise ValueError(f"{name} was exported from a model without a task head: export a fine-tuned run instead")
         raise ValueError(
-            f"{folder} is a pre-trained model without a task head: fine-tune it with "
+            f"{name} is a pre-trained model without a task head: fine-tune it with "
             f"hornbook finetune {name} --task NAME --data PATH --out RUN (or, to score how well its vectors compare "
             f"texts, evaluate it with task={SIMILARITY!r})"
         )

@@ -64,13 +64,18 @@ def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
     return [model.naming.tied_bias_names] if model.naming.tied_bias_names else []
 
 
+def checked_config_file(folder: Path) -> Path:
+    """The `config.json` of a model folder; raises a `ValueError` if the folder has none."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise ValueError(f"{folder} is not a model folder: it has no config.json")
+    return file
+
+
 def load_model(folder: Path) -> nn.Module:
     """Loads the model of a folder, with the heads found in its weights. In evaluation mode, float32, on the CPU."""
     folder = Path(folder)
-    config_file = folder / "config.json"
-    if not config_file.is_file():
-        raise ValueError(f"{folder} is not a model folder: it has no config.json")
-    hf_config = read_json(config_file)
+    hf_config = read_json(checked_config_file(folder))
     weights = read_weights(folder)
     try:
         family = registry.family(hf_config.get("model_type"))
@@ -82,7 +87,7 @@ def load_model(folder: Path) -> nn.Module:
             model = family(config, family.naming.heads_in(set(weights), config.tied), head_config)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{config_file} cannot be used ({reason}): restore the file") from None
+        raise ValueError(f"{folder / 'config.json'} cannot be used ({reason}): restore the file") from None
     load_weights(model, weights, folder)
     return model.eval()
 

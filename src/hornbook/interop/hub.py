@@ -79,6 +79,15 @@ def builtin_folder(name: str) -> Path | None:
     return BUILTIN_MODELS / name if name in builtin_names() else None
 
 
+def shown_name(folder: str | Path) -> str:
+    """A model in messages: the name of a built-in model, or else its folder.
+
+    >>> shown_name(BUILTIN_MODELS / "en"), shown_name("runs/first")
+    ('en', 'runs/first')
+    """
+    return Path(folder).name if Path(folder).parent == BUILTIN_MODELS else str(folder)
+
+
 def builtin_for(texts: Iterable[str]) -> str:
     """The name of the built-in model for the language of the texts. A `ValueError` if most of their letters are of a
     script that no built-in model knows.

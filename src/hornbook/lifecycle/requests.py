@@ -40,6 +40,15 @@ def as_overrides(**options: Any) -> dict[str, Any]:
     return {SETTING_OF[name]: value for name, value in options.items() if value is not None}
 
 
+def with_device(overrides: Mapping[str, Any] | None, device: str) -> dict[str, Any]:
+    """The overrides with the device of the run; `auto` leaves the choice to the run.
+
+    >>> with_device({"epochs": 1}, "cpu")
+    {'epochs': 1, 'runtime.device': 'cpu'}
+    """
+    return {**(overrides or {}), **as_overrides(device=None if device == "auto" else device)}
+
+
 @dataclass(frozen=True)
 class RunRequest(ValidatedSettings, group=""):
     """Base of the requests of commands. A field named in `SETTING_OF` is a setting with an option of its own."""

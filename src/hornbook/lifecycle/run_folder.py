@@ -23,6 +23,10 @@ METRICS = "metrics.jsonl"
 SCORES = "scores.json"  # written last: a folder with this file is finished
 
 
+def ignore(*_: object) -> None:
+    """Receives log messages or progress, and does nothing with them."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """A folder that `command` writes. `marks` are the files of which any one shows that it was started; the first is
@@ -77,7 +81,7 @@ class RunFolder:
         write_json(self.record, record)
         return record
 
-    def read_record(self, check: Callable[[dict[str, Any]], Any] = lambda record: None) -> dict[str, Any]:
+    def read_record(self, check: Callable[[dict[str, Any]], Any] = ignore) -> dict[str, Any]:
         """The record. Raises a ValueError if another command wrote it, or if it is damaged: if `check`, which reads
         the values that the command needs, fails."""
         record = read_json(self.record)

@@ -21,6 +21,7 @@ from typing import Any
 from hornbook.inference.continuous import ContinuousBatch
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import GeneratedSequence, GenerationConfig, OnToken, fit_prompts
+from hornbook.lifecycle.run_folder import ignore
 
 Run = Callable[[list], Sequence[Any]]  # one result per item
 SMOOTHING = 0.9  # of the mean time per job
@@ -146,9 +147,7 @@ class Engine(Queue):
     >>> engine.close()
     """
 
-    def __init__(
-        self, batch_tokens: int, max_queue: int, on_batch: Callable[[BatchReport], None] = lambda report: None
-    ):
+    def __init__(self, batch_tokens: int, max_queue: int, on_batch: Callable[[BatchReport], None] = ignore):
         super().__init__(max_queue, on_batch)
         self.batch_tokens = batch_tokens
         self.num_running = 0
@@ -233,7 +232,7 @@ class GenerationEngine(Queue):
         model: DecoderModel,
         num_slots: int,
         max_queue: int,
-        on_batch: Callable[[BatchReport], None] = lambda report: None,
+        on_batch: Callable[[BatchReport], None] = ignore,
     ):
         super().__init__(max_queue, on_batch, num_slots)
         self.model = model

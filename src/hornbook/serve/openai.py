@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from hornbook.inference.generation import Generated, GenerationConfig, OnToken
+from hornbook.inference.loaded import l2_normalized
 from hornbook.serve.api import Server
 from hornbook.serve.engine import QueuedRequest
 from hornbook.serve.middleware import error_body
@@ -160,7 +161,7 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
 
     @routes.post("/embeddings", response_model=Vectors)
     async def embeddings(body: Embeddings, request: Request) -> Response:
-        """One vector per text."""
+        """One vector of length 1 per text, as OpenAI's are."""
         model = server.find(body.model, "embed")
         texts = body.texts
         if texts is None:
@@ -175,7 +176,7 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
             "model": model.name,
             "data": [
                 {"object": "embedding", "index": index, "embedding": _encoded(vector, body.encoding_format)}
-                for index, vector in enumerate(vectors)
+                for index, vector in enumerate(l2_normalized(np.array(vectors)))
             ],
             "usage": {"prompt_tokens": job.num_tokens, "total_tokens": job.num_tokens},
         }

@@ -94,7 +94,11 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return error_response(422, validation_sentence(error.errors()))
+        sentence = validation_sentence(error.errors())
+        if any(each["type"] == "extra_forbidden" for each in error.errors()):
+            (body,) = request.scope["route"].dependant.body_params
+            sentence += f"; its fields are {', '.join(body.field_info.annotation.model_fields)}"
+        return error_response(422, sentence)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
@@ -241,7 +245,6 @@ def serve(
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.timeout) + 1,
     )
-    listening.listen(BACKLOG)  # from here on clients can connect
     log(f"serving on {address} (Ctrl-C stops)")
     _Uvicorn(config).run(sockets=[listening])
     log("stopped")
@@ -253,6 +256,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(BACKLOG)  # now, as several processes could bind the port until one listens
     except OSError as error:
         listening.close()
         reason = (error.strerror or str(error)).lower()

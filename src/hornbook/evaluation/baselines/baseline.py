@@ -24,6 +24,8 @@ from hornbook.files import absolute
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
+from hornbook.lifecycle.requests import with_device
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.models.head_config import MASKED_LOGIT
 from hornbook.runs.finetuning.finetune import open_and_run
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
@@ -65,8 +67,9 @@ def baseline(
     encoding: str | None = None,
     strict: bool = False,
     overrides: dict | None = None,
-    on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda message: None,
+    device: str = "auto",
+    on_progress: Callable[[Status], None] = ignore,
+    log: Log = ignore,
 ) -> TaskResult | Outcome:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
@@ -76,18 +79,22 @@ def baseline(
 
     The baseline `vectors` averages the word vectors in the text file `word_vectors`, or the token embeddings of
     `model`. `from-scratch` takes the size of its network from `model` and writes all files of a fine-tuning run.
-    `overrides` are fine-tuning settings by dotted name, such as `examples`. Returns an `Outcome` if training was
-    stopped.
+    `overrides` are fine-tuning settings by dotted name, such as `examples`. `device` defaults to a GPU if there is one.
+    Returns an `Outcome` if training was stopped.
     """
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")
-    if model is None and (name == "from-scratch" or (name == "vectors" and word_vectors is None)):
-        taken = (
-            "the size of its network" if name == "from-scratch" else "its vectors if no file is given (word_vectors=)"
-        )
-        raise ValueError(f"the baseline {name} takes {taken} from a model: name one (model=)")
+    if name == "from-scratch" and model is None:
+        raise ValueError("the baseline from-scratch takes the size of its network from a model: give model=")
+    if name == "vectors" and model is None and word_vectors is None:
+        raise ValueError("the baseline vectors needs word vectors: give a file of them by word_vectors=, or model=")
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    options = {"seed": seed, "strict": strict, "overrides": overrides, "from_scratch": name == "from-scratch"}
+    options = {
+        "seed": seed,
+        "strict": strict,
+        "overrides": with_device(overrides, device),
+        "from_scratch": name == "from-scratch",
+    }
     request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
     if name == "from-scratch":
         return open_and_run(out, request, data, on_progress, log)
@@ -101,7 +108,7 @@ def baseline_labelled(
     labelled: Labelled,
     *,
     word_vectors: str | Path | None = None,
-    log: Log = lambda message: None,
+    log: Log = ignore,
 ) -> TaskResult:
     """Like `baseline`, for data that is already read; any baseline except `from-scratch`."""
     source, model = None if word_vectors is None else absolute(word_vectors), request.model

@@ -15,6 +15,8 @@ from hornbook.evaluation.baselines.shallow import Fitted, finish, fit_classes, f
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder
+from hornbook.lifecycle.requests import with_device
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
 from hornbook.tasks.encoded import EncodedExamples
@@ -45,8 +47,9 @@ def probe(
     encoding: str | None = None,
     strict: bool = False,
     overrides: dict | None = None,
-    on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda message: None,
+    device: str = "auto",
+    on_progress: Callable[[Status], None] = ignore,
+    log: Log = ignore,
 ) -> TaskResult | Outcome:
     """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
 
@@ -54,13 +57,15 @@ def probe(
     >>> 0 <= hornbook.probe("runs/first", "reviews.csv", "classification", "runs/probe").score <= 1
     True
 
-    `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (the first token), `lasttoken` (for a
-    causal model) or `mean` over the tokens of a text (the default); words are read at their first token. `overrides`
-    are fine-tuning settings by their dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for
-    the BiLSTM, `epochs` and `optimizer.lr`. Returns an `Outcome` if training was stopped.
+    `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (the first token), `lasttoken` (for a causal
+    model) or `mean` over the tokens of a text (the default); words are read at their first token. `overrides` are
+    fine-tuning settings by their dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the
+    BiLSTM, `epochs` and `optimizer.lr`. `device` defaults to a GPU if there is one. Returns an `Outcome` if training
+    was stopped.
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    request = FinetuneRequest.of(model, data, task, **reading, seed=seed, strict=strict, overrides=overrides)
+    options = {"seed": seed, "strict": strict, "overrides": with_device(overrides, device)}
+    request = FinetuneRequest.of(model, data, task, **reading, **options)
     refuse_without_baselines(task)
     inputs = open_inputs(with_defaults(request), data, log)
     return probe_inputs(
@@ -81,8 +86,8 @@ def probe_inputs(
     method: Method = "logistic",
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
-    on_progress: Callable[[Status], None] = lambda status: None,
-    log: Log = lambda message: None,
+    on_progress: Callable[[Status], None] = ignore,
+    log: Log = ignore,
 ) -> TaskResult | Outcome:
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task

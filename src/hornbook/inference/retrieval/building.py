@@ -34,6 +34,7 @@ from hornbook.inference.retrieval.index import (
     model_fingerprint,
 )
 from hornbook.lifecycle.locking import lock_output_folder
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading.cells import plain
@@ -223,7 +224,7 @@ def build_index(
     encoding: str | None = None,
     strict: bool = False,
     device: str = "auto",
-    log: Callable[[str], None] = lambda message: None,
+    log: Callable[[str], None] = ignore,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Built:
     """Embeds texts and writes them to an index folder. The same call finishes a build that was interrupted.

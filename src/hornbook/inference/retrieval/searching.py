@@ -23,6 +23,7 @@ from hornbook.files import replacing
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.inference.retrieval.index import ID, TEXT, Index
+from hornbook.lifecycle.run_folder import ignore
 
 TOP = 5
 LARGEST_TOP = 100_000
@@ -62,7 +63,7 @@ class SearchIndex:
         model: str | Path | LoadedModel | None = None,
         device: str = "auto",
         approximate: bool = False,
-        log: Callable[[str], None] = lambda message: None,
+        log: Callable[[str], None] = ignore,
     ):
         self.index = Index(index)
         self.graph = ApproximateIndex(self.index, log) if approximate else None
@@ -245,7 +246,7 @@ def has_int8_kernel(width: int) -> bool:
 class ApproximateIndex:
     """The graph of an index, built on first use and extended by rows that were added since."""
 
-    def __init__(self, index: Index, log: Callable[[str], None] = lambda message: None):
+    def __init__(self, index: Index, log: Callable[[str], None] = ignore):
         try:
             import faiss
         except ImportError:

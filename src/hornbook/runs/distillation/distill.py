@@ -56,6 +56,7 @@ def distill(
     recipe: str | None = None,
     overrides: dict | None = None,
     seed: int | None = None,
+    device: str = "auto",
     resume: bool = False,
     on_progress: OnProgress | None = None,
     log: Log = print,
@@ -68,8 +69,8 @@ def distill(
 
     The student is a preset (by default `distilbert`, or `distilgpt2` for a GPT) or, on a task, a model folder. `recipe`
     is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `overrides` sets any setting by its dotted
-    name; `model.*` sets the shape of a preset. `more` are further arguments of `hornbook.pretrain` or
-    `hornbook.finetune`, whose result is returned; a run that is stopped ends as theirs does.
+    name; `model.*` sets the shape of a preset. `device` defaults to a GPU if there is one. `more` are further arguments
+    of `hornbook.pretrain` or `hornbook.finetune`, whose result is returned; a run that is stopped ends as theirs does.
     """
     log = current_ranks().only_main(log)
     started_run = current_ranks().from_main(lambda: recorded(out) if resume else {})
@@ -79,7 +80,8 @@ def distill(
         raise ValueError("give either corpora=, to distil on plain text, or task= and data=, to distil on a task")
     opened = open_teacher(str(teacher))
     name, overrides, loaded = _student(opened, student, task, recipe, overrides, seed, started_run, log)
-    common = {"overrides": overrides, "seed": seed, "resume": resume, "on_progress": on_progress, "log": log}
+    common = {"overrides": overrides, "seed": seed, "device": device, "resume": resume}
+    common |= {"on_progress": on_progress, "log": log}
     if task is None:
         return pretrain(name, corpora, out, teacher=opened, **common, **more)
     return finetune(name, data, task, out, teacher=opened, loaded=loaded, **common, **more)

@@ -23,7 +23,7 @@ from hornbook.files import absolute, link_files, read_json, write_json
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder
 from hornbook.lifecycle.locking import run_lock
-from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences
+from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences, with_device
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
@@ -31,7 +31,7 @@ from hornbook.runs.augmentation.copies import Augmenter, KeptCopies, made_from, 
 from hornbook.runs.distillation.task_stages import check_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.runs.finetuning.inputs import Inputs, Log, check_request, open_inputs
 from hornbook.runs.finetuning.job import with_steps
 from hornbook.runs.finetuning.record import (
     REQUEST,
@@ -82,6 +82,7 @@ def finetune(
     graph: str | Path | None = None,
     vectors: str | Path | None = None,
     overrides: dict | None = None,
+    device: str = "auto",
     resume: bool = False,
     on_progress: OnProgress | None = None,
     log: Log = print,
@@ -107,6 +108,7 @@ def finetune(
         graph, vectors: The folders of that graph, and of its vectors. Without `reason`, `graph` is that of an ERNIE, to
             whose entities the texts of entity-typing and relation are linked.
         overrides: Any setting by its dotted name.
+        device: `cpu`, `cuda` or `cuda:1`; defaults to a GPU if there is one.
         resume: Continue the run in `out`.
         on_progress, log: Receive the training status and the log messages.
         teacher, loaded: A teacher and the loaded student, as `hornbook.distill` passes them.
@@ -140,7 +142,7 @@ def finetune(
     out = Path(out)
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
-    settings["overrides"] = graph_overrides(reason, graph, vectors) | (overrides or {})
+    settings["overrides"] = graph_overrides(reason, graph, vectors) | with_device(overrides, device)
     request = FinetuneRequest.of(
         *(model, data, task),
         **reading,
@@ -152,6 +154,7 @@ def finetune(
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
+        check_request(request, needs_folder=loaded is None)
         folder = run_folder(out, request)
         if ranks.from_main(lambda: folder.is_started(resume)):
             request, seeds, lr_search = _as_started(folder, request, seeds, lr_search)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.runs.finetuning.finetune import planned
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
@@ -32,7 +33,7 @@ def check(
     strict: bool = False,
     overrides: dict | None = None,
     num_runs: int = 1,
-    log: Log = lambda message: None,
+    log: Log = ignore,
 ) -> dict[str, Any]:
     """Summarizes labelled data as fine-tuning would read it. Writes nothing.
 

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from hornbook import config as configuration
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
+from hornbook.devices import chosen_device
 from hornbook.graph.grounding import Grounder, open_grounder
 from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.inference.opening import load
-from hornbook.interop.folder import load_folder
+from hornbook.interop.folder import checked_config_file, load_folder
 from hornbook.interop.hub import LANGUAGES, builtin_for, model_folder
 from hornbook.interop.sentence_transformers import EmbeddingSettings, read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
@@ -152,6 +153,16 @@ class Inputs(Labelled):
         return self.encode(self.dev)
 
 
+def check_request(request: FinetuneRequest, needs_folder: bool = True) -> None:
+    """Raises a `ValueError` for an unknown task, setting or device, or if there is no folder of the model
+    (`needs_folder`), before the data are read."""
+    overrides = request.all_overrides()
+    settings_for(find_task(request.task), None, overrides, request.teacher is not None)
+    chosen_device(str(overrides.get("runtime.device", "auto")))
+    if request.model is not None and needs_folder:
+        checked_config_file(model_folder(request.model))
+
+
 def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[RegisteredTask, DataSet]:
     """The data of a request. Raises a `ValueError` if there is nothing to train or to validate on."""
     registered = find_task(request.task)
@@ -188,6 +199,7 @@ def open_inputs(
 ) -> Inputs:
     """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `loaded` is the
     model with its tokenizer if it is already loaded."""
+    check_request(request, needs_folder=loaded is None)
     registered, dataset = read_labelled(request, data, log)
     for message in in_short(summarize(dataset)):
         log(message)
@@ -304,6 +316,7 @@ def refuse_without_baselines(task: str) -> None:
 def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
     """Reads the examples that fine-tuning would train on for the same request, without a model."""
     refuse_without_baselines(request.task)
+    check_request(request)
     registered, dataset = read_labelled(request, data, log)
     settings = settings_for(registered, None, request.all_overrides())
     spec = make_task(registered, dataset, head_config_for(dataset))

@@ -8,7 +8,7 @@ from hornbook import config as configuration
 from hornbook.config import MANY, ValidatedSettings, setting
 from hornbook.graph.settings import ReasonSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
-from hornbook.lifecycle.run_folder import Log
+from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.models.electra import Electra
 from hornbook.models.gpt import Gpt1
 from hornbook.models.head_config import HeadLayers, PairEncoding
@@ -230,7 +230,7 @@ def settings_for(
     overrides: dict,
     has_teacher: bool = False,
     num_examples: int | None = None,
-    log: Log = lambda message: None,
+    log: Log = ignore,
 ) -> FinetuneSettings:
     """The published settings for a task and the model's family, with overrides by dotted name. If the family does not
     set `optimizer.lr`, it depends on the model's width. Some depend on the number of training examples

@@ -22,8 +22,10 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.inference.samples import write_samples
+from hornbook.interop.folder import checked_config_file
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
+from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import Log, RunFolder
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.runs.distillation.teacher import Teacher
@@ -102,6 +104,7 @@ def pretrain(
     graph: str | Path | None = None,
     vectors: str | Path | None = None,
     overrides: dict | None = None,
+    device: str = "auto",
     resume: bool = False,
     teacher: Teacher | None = None,
     on_progress: OnProgress | None = None,
@@ -111,7 +114,8 @@ def pretrain(
     `init_from` is a model to initialise from, whose size overrides the preset's. With a `teacher` the model is
     distilled from it; `hornbook.runs.distillation` opens the teacher and calls this. `recipe` is `published` or
     `budget`, which is for runs far shorter than published and the default for them. ERNIE reads the `vectors` of the
-    entities of a `graph`, to which the corpora must be linked.
+    entities of a `graph`, to which the corpora must be linked. `device` is `cpu`, `cuda` or `cuda:1` and defaults to a
+    GPU if there is one.
 
     Returns how the run ended. If Ctrl-C, another signal or `on_progress` stopped it, it is saved and the `ended` of the
     `Outcome` is `stopped`.
@@ -128,10 +132,11 @@ def pretrain(
         recipe=recipe,
         graph=graph,
         vectors=vectors,
-        overrides=overrides or {},
+        overrides=with_device(overrides, device),
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
     log = current_ranks().only_main(log)
+    _check_request(request, teacher, resume)
     if current_ranks().from_main(lambda: folder.is_started(resume)):
         run = read_run(folder)
         refuse_other_request(folder, run, request)
@@ -148,6 +153,15 @@ def pretrain(
             prepared.job.load_model(out)  # the average, which was saved
         _write_samples(out, prepared)
     return outcome
+
+
+def _check_request(request: PretrainRequest, teacher: Teacher | None, resume: bool) -> None:
+    """Raises a `ValueError` for an unknown preset, setting or device, or if there is no folder of the model to
+    initialise from, before anything else is looked at."""
+    settings, _ = _requested_settings(request, teacher is not None)
+    chosen_device(settings.runtime.device)
+    if request.init_from is not None and not resume:
+        checked_config_file(model_folder(request.init_from))
 
 
 def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> PreparedRun:
