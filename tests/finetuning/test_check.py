@@ -108,3 +108,20 @@ def test_one_class_is_noted_as_finetune_refuses_it(hornbook, tmp_path):
     (tmp_path / "one.csv").write_text("text,label\n" + "".join(f"film {i},good\n" for i in range(9)))
     out = hornbook("check", tmp_path / "one.csv").out
     assert "(1 class)" in out and "has the label 'good', so finetune refuses the data: add examples" in out
+
+
+def test_check_and_finetune_note_the_same_of_the_labels(hornbook, encoder, tmp_path):
+    lines = "".join(f"film {n},{'n/a' if n % 16 == 0 else 'good'}\n" for n in range(64))
+    (tmp_path / "films.csv").write_text("text,label\n" + lines)
+    noted = []
+    finetune(
+        encoder,
+        tmp_path / "films.csv",
+        out=tmp_path / "run",
+        epochs=1,
+        overrides={"runtime.threads": 1},
+        log=noted.append,
+    )
+    out = hornbook("check", tmp_path / "films.csv").out.splitlines()
+    for start in ("note: 'n/a' (4 rows)", "note: dev has only 6", "note: 94% of the training examples"):
+        assert any(line.startswith(start) for line in noted) and any(line.startswith(start) for line in out), start

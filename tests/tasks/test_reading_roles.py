@@ -137,3 +137,11 @@ def test_a_single_column_of_0_and_1_has_the_same_class_when_it_is_read_again():
 def test_every_kind_of_task_knows_the_same_names_of_keys(task, row, name):
     examples = read(task, [row | {name: f"k{n}"} for n in range(4)], held_out=0).splits["train"]
     assert [each.key for each in examples] == ["k0", "k1", "k2", "k3"]
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "spans", "similarity"])
+@pytest.mark.parametrize(("role", "other"), [("text", "label"), ("text", "pair"), ("pair", "label")])
+def test_one_column_in_two_roles_is_refused(task, role, other):
+    rows = [{"question": "who", "passage": f"Ada {n}", "answer": "Ada", "score": n} for n in range(8)]
+    with pytest.raises(ValueError, match=f"{role}= and {other}= both name the column 'passage'"):
+        read(task, rows, **{role: "passage", other: "passage"})

@@ -171,10 +171,12 @@ def finetune_as_text(
 def print_summary(summary: dict[str, Any]) -> None:
     """Prints a summary of data, for `check` and `finetune --dry-run`."""
     from hornbook.data.problems import problem_lines
+    from hornbook.metrics.formatting import cut
     from hornbook.tasks.summary import in_short
 
     if summary["columns"]:
-        table([(name, role or "not used") for name, role in summary["columns"].items()], ("column", "role"))
+        rows = [(cut(name, 60), role or "not used") for name, role in summary["columns"].items()]
+        table(rows, ("column", "role"))
     names = ("examples", "unlabelled", "duplicates", "also_in_train")
     rows = [
         (split, *(f"{counts[name]:,}" if name in counts else "" for name in names), _range(counts["characters"]))
@@ -190,7 +192,7 @@ def print_summary(summary: dict[str, Any]) -> None:
         print_result(f"numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}")
     _print_cost(summary)
     notes = [line for line in in_short(summary) if line.startswith("note")]
-    for line in [*summary["inferred"], *problem_lines(summary["problems"]), *notes]:
+    for line in [*summary["inferred"], *problem_lines(summary["problems"]), *summary["hints"], *notes]:
         print_result(as_options(line))
     print_json(summary)
 

@@ -11,6 +11,8 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import DataSet
 
 MAX_CLASSES = 6  # listed by `in_short`
+FEW_DEV_EXAMPLES = 20  # with fewer, the 95% interval of an accuracy is about 40 points wide
+MAJORITY = 0.9  # fraction of the most frequent class from which accuracy says little
 
 
 def summarize(data: DataSet) -> dict[str, Any]:
@@ -27,7 +29,10 @@ def summarize(data: DataSet) -> dict[str, Any]:
             **({} if name == "train" else {"also_in_train": sum(each in train for each in texts)}),
             "characters": spread([sum(map(len, each)) for each in texts]),
         }
-    roles = {column: role for role, columns in data.roles.items() for column in columns.split(",")}
+    roles = {}
+    for role, column in data.roles.items():
+        names = [column] if column in data.columns else column.split(",")  # several columns of 0 and 1
+        roles |= dict.fromkeys(names, role)
     problems = data.problems.to_dict()
     return {
         "kind": data.kind,
@@ -37,8 +42,14 @@ def summarize(data: DataSet) -> dict[str, Any]:
         "left_out": {kind: problems[kind]["count"] for kind in problems if kind in LEFT_OUT_OF_TRAINING},
         **_labels(data),
         "inferred": list(data.messages),
+        "hints": hints(data),
         "problems": problems,
     }
+
+
+def hints(data: DataSet) -> list[str]:
+    """Notes where the data is probably not what the user means, such as numbers that are read as classes."""
+    return [f"note: {hint}" for hint in KINDS[data.kind].hints(data)]
 
 
 def spread(lengths: Sequence[int]) -> dict[str, int]:
@@ -84,6 +95,13 @@ def in_short(summary: dict[str, Any]) -> list[str]:
             f"note: every training example has the label '{in_train[0]}', so finetune refuses the data: add examples "
             "of other classes"
         )
+    lines += _majority(classes or {}) if summary["kind"] == "classification" else []
+    num_dev = splits.get("dev", {}).get("examples", FEW_DEV_EXAMPLES)
+    if num_dev < FEW_DEV_EXAMPLES:
+        lines.append(
+            f"note: dev has only {num_dev} examples, so scores on it mean little: give more examples, or a larger dev "
+            "file"
+        )
     for name, each in splits.items():
         if each["duplicates"]:
             lines.append(f"note: {each['duplicates']:,} of {each['examples']:,} examples of {name} are duplicates")
@@ -93,3 +111,17 @@ def in_short(summary: dict[str, Any]) -> list[str]:
                 f"the score on {name} is too optimistic"
             )
     return lines
+
+
+def _majority(classes: dict[str, dict[str, int]]) -> list[str]:
+    """A note if nearly all training examples have the same class."""
+    counts = {label: each.get("train", 0) for label, each in classes.items()}
+    total = sum(counts.values())
+    label = max(counts, key=counts.get, default="")
+    if not MAJORITY * total < counts.get(label, 0) < total:
+        return []
+    percent = int(100 * counts[label] / total)
+    return [
+        f"note: {percent}% of the training examples have the label '{label}', so accuracy says little: compare with "
+        "the majority baseline"
+    ]

@@ -24,6 +24,7 @@ import numpy as np
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
 from hornbook.models.head_config import HeadConfig, ProblemType
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
+from hornbook.tasks.label_hints import heading_hint
 from hornbook.tasks.reading.layout import TabularLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import DataSet, Example, Splits
@@ -125,9 +126,9 @@ class Task:
         """Raises a `ValueError` if nothing can be learned from the data."""
 
     @classmethod
-    def hint(cls, data: DataSet) -> str | None:
-        """A hint if another kind of task is likely to fit the data better."""
-        return None
+    def hints(cls, data: DataSet) -> list[str]:
+        """Hints where the labels are probably not what the user means."""
+        return [hint] if (hint := heading_hint(data)) else []
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any] | None:

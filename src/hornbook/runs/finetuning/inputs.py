@@ -43,7 +43,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
-from hornbook.tasks.summary import in_short, summarize
+from hornbook.tasks.summary import hints, in_short, summarize
 from hornbook.tasks.task import Task
 from hornbook.text.marks import marked, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
@@ -170,9 +170,8 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
     options = {name: getattr(request, name) for name in ("text", "pair", "label", "delimiter", "encoding", "strict")}
     dataset = read(request.task, data, **options, seed=seed)
     kind = KINDS[dataset.kind]
-    for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict()), kind.hint(dataset)):
-        if message:
-            log(message)
+    for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict()), *hints(dataset)):
+        log(message)
     if not dataset.splits.get("train"):
         raise ValueError("the data has no training split: add a train file next to the dev file")
     kind.refuse_training(dataset)

@@ -22,14 +22,12 @@ from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import SequenceTask
-from hornbook.tasks.reading.rows import is_number
+from hornbook.tasks.label_hints import missing_hint, numbers_hint, several_labels_hint
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
-
-MANY_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -69,12 +67,9 @@ class Classification(SequenceTask):
             raise ValueError(f"every training example has the label '{labels.pop()}': add examples of other classes")
 
     @classmethod
-    def hint(cls, data: DataSet) -> str | None:
-        """A hint if the classes look like numbers."""
-        num = len(data.labels)
-        if num < MANY_CLASSES or 2 * num < sum(map(len, data.splits.values())) or not all(map(is_number, data.labels)):
-            return None
-        return f"the {num} labels look like numbers: use task='regression' to predict numbers"
+    def hints(cls, data: DataSet) -> list[str]:
+        hints = (numbers_hint(data), several_labels_hint(data), missing_hint(data))
+        return [*super().hints(data), *filter(None, hints)]
 
     @classmethod
     def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.texts import SequenceTask
-from hornbook.tasks.records import TextExample
+from hornbook.tasks.label_hints import missing_hint
+from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import TINIEST, Predict
 
 THRESHOLD = 0.5  # minimum probability of a predicted class, where none is chosen on dev
@@ -55,6 +56,10 @@ class MultiLabel(SequenceTask):
     @property
     def decoding(self) -> str:
         return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.least_logit:.6g})] for row in logits])\n"
+
+    @classmethod
+    def hints(cls, data: DataSet) -> list[str]:
+        return [*super().hints(data), *filter(None, [missing_hint(data)])]
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         rows = [[label in each.label for label in self.head_config.labels] for each in examples]

@@ -1,7 +1,8 @@
 """Finds the columns of a table, and converts its rows to examples and its cells to texts and labels."""
 
 import math
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from hornbook.tasks.reading.notes import Defect, Notes
@@ -10,6 +11,7 @@ from hornbook.tasks.records import Example
 
 KEYS = ("id", "key", "guid", "qid", "annot_id", "idx", "index", "uid", "uuid")  # names of columns of keys
 SEPARATORS = "|;,"
+COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
 E = TypeVar("E", bound=Example)
 
 
@@ -115,6 +117,18 @@ def number(cell: Any) -> float | None:
     if not math.isfinite(value):
         raise ValueError(f"{cell!r} is not a finite number")
     return value
+
+
+def is_decimal_comma(cells: Iterable[Any]) -> bool:
+    """Whether commas in a column of numbers are decimal commas, as in 3,5. Commas before three digits, as in 1,250, may
+    separate thousands, so they do not count."""
+    texts = [str(cell).strip() for cell in cells if not is_missing(cell)]
+    decimals = [text.partition(",")[2] for text in texts]
+    return all(map(COMMA_NUMBER.fullmatch, texts)) and any(len(each) not in (0, 3) for each in decimals)
+
+
+def number_with_comma(cell: Any) -> float | None:
+    return number(cell.replace(",", ".") if isinstance(cell, str) else cell)
 
 
 def several_classes(separator: str) -> Callable[[Any], tuple[str, ...] | None]:

@@ -1,6 +1,7 @@
 """The arguments of a reader (columns, format), and what it records: problems, messages, the files it opened."""
 
 import codecs
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -45,6 +46,12 @@ class RequestedColumns:
     pair: str | None = None
     label: str | None = None
     trained: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        roles = {role: column for role in ("text", "pair", "label") if (column := getattr(self, role))}
+        for (role, column), (other, same) in itertools.combinations(roles.items(), 2):
+            if column == same:
+                raise ValueError(f"{role}= and {other}= both name the column '{column}': give each its own")
 
     def __bool__(self) -> bool:
         return any((self.text, self.pair, self.label))

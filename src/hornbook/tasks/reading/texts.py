@@ -10,7 +10,9 @@ from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.cells import (
     are_withheld,
     convert_rows,
+    is_decimal_comma,
     number,
+    number_with_comma,
     one_class,
     plain,
     separator_of,
@@ -87,10 +89,11 @@ class OwnTexts(TabularLayout):
         if len(columns.labels) == 1:
             label += ","  # unlike a column that holds the names of classes
         notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
-        parse = {"single_label_classification": one_class, "regression": number}.get(self.problem_type)
-        separated = ""
-        if parse is None:
-            cells = table.values(columns.label) if columns.label else []
+        cells = table.values(columns.label) if columns.label else []
+        parse, separated = one_class, ""
+        if self.problem_type == "regression":
+            parse = number_with_comma if is_decimal_comma(cells) else number
+        elif self.problem_type == "multi_label_classification":
             separator = separator_of(cells)
             parse = several_classes(separator)
             separated = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""

@@ -1,0 +1,62 @@
+"""Hints where labels, as they were read, are probably not what the user means."""
+
+from collections import Counter
+
+from hornbook.tasks.reading.cells import SEPARATORS, is_decimal_comma
+from hornbook.tasks.reading.rows import is_number
+from hornbook.tasks.records import DataSet
+
+MISSING = ("n/a", "#n/a", "na", "nan", "nil", "null", "none", "-", "--", "?")  # lower-case names of missing values
+MANY_NUMBERS = 20  # more of them are seldom classes
+MANY_SINGLE_NUMBERS = 10  # where most examples have a number of their own
+
+
+def heading_hint(data: DataSet) -> str | None:
+    """A hint if the name of the label column looks like a label, as in a file without a row of column names."""
+    column = data.roles.get("label")
+    if column is None or not (column in data.labels or is_number(column)):
+        return None
+    return (
+        f"the label column is named '{column}', like a label: if the first row is data, add a row of column names "
+        "above it"
+    )
+
+
+def missing_hint(data: DataSet) -> str | None:
+    """A hint if names of missing values are learned as classes."""
+    counts = Counter(label for split in data.splits.values() for each in split for label in each.label_names)
+    named = [f"'{label}' ({counts[label]:,} rows)" for label in data.labels if label.lower() in MISSING]
+    if not named:
+        return None
+    return (
+        f"{', '.join(named)} may stand for a missing label, but is learned as a class: empty these cells to leave the "
+        "rows out"
+    )
+
+
+def numbers_hint(data: DataSet) -> str | None:
+    """A hint if the classes are probably quantities. Consecutive numbers from 0 or 1 are the ids of classes."""
+    labels = [label for label in data.labels if label.lower() not in MISSING]
+    if is_decimal_comma(labels):
+        labels = [label.replace(",", ".") for label in labels]
+    if not labels or not all(map(is_number, labels)):
+        return None
+    numbers = sorted(map(float, labels))
+    are_ids = all(map(float.is_integer, numbers)) and numbers[0] in (0, 1) and numbers[-1] <= 2 * len(numbers)
+    are_single = len(numbers) >= MANY_SINGLE_NUMBERS and 2 * len(numbers) >= sum(map(len, data.splits.values()))
+    if not are_single and (are_ids or len(numbers) <= MANY_NUMBERS):
+        return None
+    column = f"'{data.roles['label']}' has" if "label" in data.roles else "the labels are"
+    return f"{column} {len(numbers)} different numbers: use task='regression' to predict numbers"
+
+
+def several_labels_hint(data: DataSet) -> str | None:
+    """A hint if classes are names of other classes with a separator between them."""
+    if is_decimal_comma(data.labels):
+        return None
+    names = set(data.labels)
+    for separator in SEPARATORS:
+        for label in data.labels:
+            if separator in label and {name.strip() for name in label.split(separator)} <= names:
+                return f"'{label}' looks like several labels: use task='multi-label' to predict each of them"
+    return None

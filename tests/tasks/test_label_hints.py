@@ -1,0 +1,82 @@
+"""Notes where the labels of a file are probably not what the user means."""
+
+import pytest
+
+from hornbook.tasks.reading.read import read
+from hornbook.tasks.summary import hints, in_short, summarize
+
+
+def rows(num, label):
+    return [{"text": f"some words {n}", "label": label(n)} for n in range(num)]
+
+
+def found(data, task="classification", **columns):
+    return " ".join(hints(read(task, data, **columns)))
+
+
+def notes(data, task="classification"):
+    return " ".join(line for line in in_short(summarize(read(task, data))) if line.startswith("note"))
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        lambda n: f"{n % 57 - 20}.50",
+        lambda n: f"{n % 57},5",
+        lambda n: 18 + n % 60,  # an age
+        lambda n: n % 57 / 4,
+    ],
+)
+def test_many_numbers_as_classes_suggest_regression(label):
+    data = rows(400, label)
+    assert "'label' has" in found(data) and "different numbers: use task='regression'" in found(data)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        lambda n: n % 77,  # ids of classes
+        lambda n: 1 + n % 30,
+        lambda n: n % 5 / 2,
+        lambda n: f"{n % 40} days",
+    ],
+)
+def test_ids_of_classes_and_few_numbers_are_classes(label):
+    assert found(rows(400, label)) == ""
+
+
+def test_names_with_separators_suggest_several_labels():
+    for separator in (", ", "|", ";"):
+        data = rows(60, lambda n, mark=separator: ("action", "comedy", f"action{mark}comedy")[n % 3])
+        assert f"'action{separator}comedy' looks like several labels: use task='multi-label'" in found(data)
+    assert found(rows(60, lambda n: ("Nice, France", "Paris, France", "Oslo")[n % 3])) == ""
+    assert found(rows(60, lambda n: ("3", "3,5", "5")[n % 3])) == ""  # decimal commas
+
+
+@pytest.mark.parametrize("name", ["n/a", "N/A", "NULL", "none", "-", "?"])
+@pytest.mark.parametrize("task", ["classification", "multi-label"])
+def test_names_of_missing_values_are_noted_as_classes(name, task):
+    data = rows(60, lambda n: ("good", "bad", name)[n % 3])
+    assert f"'{name}' (20 rows) may stand for a missing label, but is learned as a class" in found(data, task)
+    assert len(read(task, data).labels) == 3
+
+
+def test_a_missing_row_of_column_names_is_noted(tmp_path):
+    lines = "".join(f"some words, number {n}\t{'good' if n % 2 else 'bad'}\n" for n in range(60))
+    (tmp_path / "none.tsv").write_text("the first, text\tgood\n" + lines)
+    data = read("classification", tmp_path / "none.tsv")
+    assert "note: the label column is named 'good', like a label: if the first row is data" in " ".join(hints(data))
+    assert summarize(data)["columns"] == {"the first, text": "text", "good": "label"}
+    assert found(rows(60, lambda n: ("good", "bad")[n % 2])) == ""
+
+
+def test_a_class_that_most_examples_have_is_noted():
+    data = rows(100, lambda n: "rare" if n % 20 == 0 else "usual")
+    assert "95% of the training examples have the label 'usual', so accuracy says little" in notes(data)
+    assert "majority" not in notes(rows(100, lambda n: "rare" if n % 5 == 0 else "usual"))
+    assert "majority" not in notes(rows(100, lambda n: "usual"))
+
+
+def test_few_dev_examples_are_noted():
+    assert "note: dev has only 3 examples, so scores on it mean little" in notes(rows(30, lambda n: "ab"[n % 2]))
+    assert "only" not in notes(rows(300, lambda n: "ab"[n % 2]))
