@@ -12,12 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "hornbook"
 
-EVERYONES = {"batch", "config", "devices", "files", "lifecycle"}
+EVERYONES = {"batch", "config", "devices", "extras", "files", "lifecycle"}
 PROTOCOL = {"train.objective", "train.randomness"}  # what an objective is, and how its draws are seeded
 ALLOWED: dict[str, set[str]] = {
     "batch": set(),
     "config": set(),
     "devices": set(),
+    "extras": set(),
     "files": set(),
     "lifecycle": set(),
     "text": set(),

@@ -262,7 +262,7 @@ def test_what_cannot_be_is_refused_with_the_fix(asked, said, tiny_tokenizer, tmp
 def test_without_its_packages_the_error_names_how_to_install_them(tiny_tokenizer, tmp_path, monkeypatch):
     model = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(ValueError, match=r'need the package onnxscript.*pip install "hornbook\[export\]"'):
+    with pytest.raises(ValueError, match=r"need the package onnxscript.*pip install 'hornbook\[export\]'"):
         export(model, "onnx", tmp_path / "out")
 
 

@@ -1,7 +1,7 @@
 """Linking: offsets, longest names, whole words, base forms, particles, context, and texts that are linked already."""
 
-import builtins
 import json
+import sys
 
 import pytest
 
@@ -86,14 +86,7 @@ def test_stop_words_are_mentions_only_as_proper_names(banks):
 
 
 def test_without_the_package_the_error_names_it(graph_folder, monkeypatch):
-    real = builtins.__import__
-
-    def no_package(name, *rest):
-        if name == "ahocorasick_rs":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", no_package)
+    monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
     with pytest.raises(ValueError, match=r"pip install 'hornbook\[graph\]'"):
         open_graph(graph_folder).link("a plant")
 

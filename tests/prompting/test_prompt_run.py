@@ -247,7 +247,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     refused("baseline.field names the field 'y'", task=write_task(tmp_path / "c.toml", QUESTION + baseline))
     refused("shorten names the field 'x'", task=write_task(tmp_path / "b.toml", 'shorten = "x"\n' + QUESTION))
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    refused("needs sacrebleu", task="translation-pairs")
+    refused("needs the package sacrebleu", task="translation-pairs")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").write_text("mine")
     with pytest.raises(ValueError, match="exists and is not a run"):

@@ -206,7 +206,8 @@ def test_missing_packages_are_named(hornbook, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("hornbook.serve")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert hornbook("serve").error == 'hornbook: serving needs the package uvicorn: pip install "hornbook[serve]"\n'
+    error = "hornbook: serving needs the package uvicorn, which is not installed: pip install 'hornbook[serve]'\n"
+    assert hornbook("serve").error == error
 
 
 def test_the_built_in_models_are_served_without_a_name():

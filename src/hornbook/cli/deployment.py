@@ -123,19 +123,16 @@ def serve_command(
     device: Device = "auto",
 ) -> None:
     """Serve models over HTTP, with a page to use them in the browser and an OpenAI-compatible API."""
-    try:
-        from hornbook.serve.server import ServeSettings, serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("hornbook"):
-            raise
-        raise ValueError(f'serving needs the package {error.name}: pip install "hornbook[serve]"') from None
     from hornbook.config import checked
+    from hornbook.extras import import_extra
     from hornbook.interop.hub import builtin_names
+
+    server = import_extra("hornbook.serve.server", "serve", "serving needs")
 
     checked(timeout, float, "--timeout", above=0, high=86_400)
     if runs is not None and not runs.is_dir():
         raise ValueError(f"{runs} is not a folder: give the folder that contains your runs")
     key, log_text = api_key or os.environ.get("HORNBOOK_API_KEY") or None, log if log_texts else None
     load = {"timeout": timeout, "max_queue": queue, "batch_tokens": batch_tokens, "slots": slots}
-    settings = ServeSettings(api_key=key, **load, runs=runs, log_text=log_text)
-    serve(models or builtin_names(), host, port, settings, device, weights, log)
+    settings = server.ServeSettings(api_key=key, **load, runs=runs, log_text=log_text)
+    server.serve(models or builtin_names(), host, port, settings, device, weights, log)

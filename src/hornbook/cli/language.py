@@ -209,10 +209,9 @@ def lm_eval(
     device: Device = "auto",
 ) -> None:
     """Evaluate a GPT on tasks of lm-evaluation-harness."""
-    try:
-        import lm_eval as harness
-    except ModuleNotFoundError:
-        raise ValueError("lm-evaluation-harness is not installed: pip install 'hornbook[lm-eval]'") from None
+    from hornbook.extras import import_extra
+
+    harness = import_extra("lm_eval", "lm-eval", "lm-eval needs")
     from hornbook.evaluation.harness_model import HornbookLM
 
     options = {"tasks": comma_separated(tasks), "num_fewshot": shots, "limit": limit, "log_samples": False}

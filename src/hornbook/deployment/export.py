@@ -18,7 +18,7 @@ import numpy as np
 from hornbook.deployment.measuring import MeasuredModel, check_timing, open_model, percentiles_ms, seconds_on_cpu
 from hornbook.deployment.memory import peak_memory
 from hornbook.files import replacing_folder, write_json, write_text
-from hornbook.interop.onnx import ONNX_FILE, import_extra, is_exported, write_int8, write_onnx
+from hornbook.interop.onnx import ONNX_FILE, import_onnx, is_exported, write_int8, write_onnx
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import OnCount, RunFolder, ignore
 from hornbook.models.padded import input_names, output_names, rows_together
@@ -115,7 +115,7 @@ def _check(format: str, length: int, rounds: int, threads: int) -> None:
         raise ValueError(f"the format must be {' or '.join(FORMATS)}, not '{format}'; did you mean {near}?")
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
-        import_extra(name)
+        import_onnx(name)
 
 
 def _write(source: MeasuredModel, format: str, out: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hornbook.extras import import_extra
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.paths import expand_ranges
 from hornbook.text.lemmas import STOP_WORDS, base_form, normalized, split_words
@@ -290,12 +291,7 @@ def _senses_of(rows: list[tuple[int, str, float]], are_stop_words: bool) -> _Sen
 
 
 def _automaton(patterns: list[str]):
-    try:
-        import ahocorasick_rs
-    except ImportError:
-        raise ValueError(
-            "linking needs the package ahocorasick-rs, which is not installed: pip install 'hornbook[graph]'"
-        ) from None
+    ahocorasick_rs = import_extra("ahocorasick_rs", "graph", "linking needs")
     return ahocorasick_rs.AhoCorasick(
         patterns,
         matchkind=ahocorasick_rs.MatchKind.LeftmostLongest,

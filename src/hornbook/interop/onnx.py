@@ -6,7 +6,6 @@ activations are quantised at run time (dynamic quantization), so no calibration 
 """
 
 import contextlib
-import importlib
 import logging
 import warnings
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.extras import import_extra
 from hornbook.files import read_json, replacing
 from hornbook.interop.folder import ONNX_FILE, WEIGHTS, load_folder
 from hornbook.models import registry
@@ -43,7 +43,7 @@ def write_onnx(model: Transformer, file: Path) -> None:
             f"the model has {num_bytes / 1e9:.1f} GB, and one ONNX file holds at most {LARGEST_BYTES / 1e9:.0f} GB: "
             "distil it into a smaller student first"
         )
-    onnx, _ = import_extra("onnx"), import_extra("onnxscript")
+    onnx, _ = import_onnx("onnx"), import_onnx("onnxscript")
     from torch.export import Dim
 
     padded = PaddedModel(model).eval()
@@ -80,7 +80,7 @@ def _strip_metadata(proto):
 
 def write_int8(source: Path, file: Path) -> None:
     """Quantises a float file to int8: matrices per column, embedding tables per tensor."""
-    quantization = import_extra("onnxruntime.quantization")
+    quantization = import_onnx("onnxruntime.quantization")
     with _quiet(), replacing(file) as temporary:
         quantization.quantize_dynamic(
             source,
@@ -131,7 +131,7 @@ class OnnxModel(nn.Module):
 
 def session(file: Path, num_threads: int | None = None):
     """Opens a file as a CPU session on `num_threads` threads (none: all cores)."""
-    runtime = import_extra("onnxruntime")
+    runtime = import_onnx("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only
     if num_threads is not None:
@@ -164,15 +164,9 @@ def load_any(folder: Path) -> tuple[nn.Module, Tokenizer]:
     return (open_onnx(folder), Tokenizer.load(folder)) if is_exported(folder) else load_folder(folder)
 
 
-def import_extra(name: str) -> ModuleType:
-    """Imports a package of the optional dependencies `hornbook[export]`."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        missing = (error.name or name).partition(".")[0]
-        raise ValueError(
-            f'ONNX files need the package {missing}, which is not installed: pip install "hornbook[export]"'
-        ) from None
+def import_onnx(name: str) -> ModuleType:
+    """Imports a package of the extra `export`."""
+    return import_extra(name, "export", "ONNX files need")
 
 
 @contextlib.contextmanager

@@ -20,16 +20,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hornbook.extras import import_extra
+
 ORDER = 4  # of the longest n-grams of BLEU
 WORDS = re.compile(r"[a-z0-9]+")
 ROUGE_NAMES = ("rouge1", "rouge2", "rougeL")
 
 
 def check_sacrebleu() -> None:
-    try:
-        import sacrebleu  # noqa: F401
-    except ImportError:
-        raise ValueError("BLEU needs sacrebleu, which is not installed: pip install 'hornbook[prompt]'") from None
+    import_extra("sacrebleu", "prompt", "BLEU needs")
 
 
 def bleu_counts(texts: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:

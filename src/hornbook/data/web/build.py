@@ -31,6 +31,7 @@ from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
 from hornbook.data.web.inputs import PageFile, find_pages, read_links
 from hornbook.data.worker_pool import WorkerPool, explaining_interruptions
+from hornbook.extras import import_extra
 from hornbook.files import num_cores, read_json, refusing_damage, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.requests import changed_values
@@ -90,10 +91,7 @@ def build_web_corpus(
     >>> hornbook.build_web_corpus("crawl", "web", links=["links.tsv"], preset="webtext")  # doctest: +SKIP
     """
     for name in PACKAGES:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            raise ValueError(f"web pages need the package {name}: pip install 'hornbook[web]'") from None
+        import_extra(name, "web", "web pages need")
     with _quiet():  # all imports happen before there is anything that an interruption could leave
         for name in ("datatrove.executor", "datatrove.pipeline.writers", "hornbook.data.web.steps"):
             importlib.import_module(name)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from hornbook.config import checked
+from hornbook.extras import import_extra
 from hornbook.files import replacing
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
@@ -247,13 +248,7 @@ class ApproximateIndex:
     """The graph of an index, built on first use and extended by rows that were added since."""
 
     def __init__(self, index: Index, log: Callable[[str], None] = ignore):
-        try:
-            import faiss
-        except ImportError:
-            raise ValueError(
-                "approximate search needs the package faiss-cpu, which is not installed: pip install 'hornbook[search]'"
-            ) from None
-        self.index, self.faiss = index, faiss
+        self.index, self.faiss = index, import_extra("faiss", "search", "approximate search needs")
         self.graph = self._open()
         if self.graph.ntotal < len(index):
             self._extend(log)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.data.detection import DELIMITERS, Dialect, csv_records, detected, is_plain, plain_records
+from hornbook.extras import import_extra
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
 from hornbook.tasks.reading.notes import Defect, Notes
 
@@ -223,10 +224,7 @@ def arrow_rows(table: Any, file: str, notes: Notes, first_row: int = 1) -> RowTa
 
 def _excel_table(path: Path, notes: Notes) -> RowTable:
     """The table in the first sheet; its first non-empty row is the header."""
-    try:
-        import openpyxl
-    except ImportError:
-        raise ValueError(f'{path} needs openpyxl: pip install "hornbook[excel]", or save it as .csv') from None
+    openpyxl = import_extra("openpyxl", "excel", f"{path} needs")
     notes.files.append(str(path))
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
