@@ -67,6 +67,14 @@ def test_the_expected_time_of_a_long_run_of_steps_is_logged(monkeypatch, tmp_pat
         assert is_long == ("expected time: about 0.6 s for 1 step" in said)
 
 
+def test_a_preset_that_takes_months_is_refused_unless_a_duration_is_given(monkeypatch, tmp_path, tiny_corpus):
+    monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 1.0)
+    with pytest.raises(ValueError, match=r"steps of the preset would take about .* days .* here: give minutes="):
+        begun(tmp_path / "preset", tiny_corpus, minutes=None)
+    assert not (tmp_path / "preset").exists()
+    begun(tmp_path / "steps", tiny_corpus, minutes=None, steps=1_000_000, on_progress=lambda status: True)
+
+
 def test_a_given_batch_size_is_kept(slow, tmp_path, tiny_corpus):
     for number, how in enumerate(({"overrides": {"batch.tokens": 512}}, {"batch_tokens": 512})):
         settings, said = begun(tmp_path / str(number), tiny_corpus, **how)

@@ -36,7 +36,8 @@ def _console(stderr: bool) -> Console:
 log_console = _console(stderr=True)
 result_console = _console(stderr=False)
 PAGE_WIDTH = 100
-LINE_EVERY_SECONDS = 10.0
+LINE_EVERY_SECONDS, MAX_LINES = 10.0, 20  # of a run whose progress is logged in lines,
+RARELY_SECONDS = 600.0  # but a run of hours logs a line this often
 _rewritten: Callable[[str], str] = str
 
 
@@ -127,7 +128,8 @@ class TrainingDisplay:
 
     def __init__(self, is_live: bool | None = None) -> None:
         self.is_live = _is_live() if is_live is None else is_live
-        self.logged_at = 0.0
+        self.logged_at, self.logged_step = 0.0, 0
+        self.logged_validation: dict[str, float] = {}
         self.pending: str | None = None
         self.progress = Progress(
             TextColumn("{task.completed}/{task.total}"),
@@ -164,16 +166,25 @@ class TrainingDisplay:
             self.progress.update(self.task, total=status.num_steps, completed=status.step, text=text)
             return
         self.pending = f"{status.unit} {status.step:,} of {status.num_steps:,}  {text}".rstrip()
-        is_last, is_due = status.step == status.num_steps, time.monotonic() - self.logged_at >= LINE_EVERY_SECONDS
         # The last step may be reported twice, the second time with its validation: it is logged in __exit__.
-        if (is_due and not is_last) or (is_last and status.unit != "step"):
+        is_last = status.step == status.num_steps
+        if (self._is_due(status) and not is_last) or (is_last and status.unit != "step"):
             log(self.pending)
-            self.logged_at, self.pending = time.monotonic(), None
+            self.logged_at, self.logged_step, self.pending = time.monotonic(), status.step, None
+            self.logged_validation = validation
+
+    def _is_due(self, status: "Status") -> bool:
+        """Whether a line is logged, without a terminal: not more often than every few seconds and 20 times per run, but
+        at least every ten minutes."""
+        seconds, steps = time.monotonic() - self.logged_at, status.step - self.logged_step
+        are_enough = not 0 <= steps < status.num_steps / MAX_LINES or not self.logged_at  # negative: another run
+        return seconds >= (LINE_EVERY_SECONDS if are_enough else RARELY_SECONDS)
 
     def _text(self, status: "Status") -> str:
         values = status.values
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
-        if (name := f"validation_{status.metric_for_best}") in values:
+        is_logged = not self.is_live and self.validation == self.logged_validation
+        if (name := f"validation_{status.metric_for_best}") in values and not is_logged:
             is_loss, value = status.metric_for_best == "loss", values[name]
             text = f"validation {value:.2f}" if is_loss else f"dev {status.metric_for_best} {value:.4g}"
             is_earlier = self.validated_at is not None and self.validated_at < status.step

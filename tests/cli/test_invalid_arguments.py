@@ -223,3 +223,20 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch, tiny_run):
     monkeypatch.setattr(sys, "argv", ["hornbook", "info", str(tiny_run)])
     with pytest.raises(RuntimeError):
         cli.main()
+
+
+def test_a_folder_that_is_no_model_is_named_for_what_it_is(complaint, tmp_path, tiny_run, tiny_tokenizer, tiny_corpus):
+    assert "is not a model folder, but a tokenizer" in complaint("fill-mask", tiny_tokenizer, "the [MASK]")
+    assert "is not a model folder, but a corpus" in complaint("fill-mask", tiny_corpus, "the [MASK]")
+    (tmp_path / "runs").mkdir()
+    shutil.copytree(tiny_run, tmp_path / "runs" / "first")
+    error = complaint("predict", tmp_path / "runs", "a text")
+    assert f"is not a model folder, but holds {tmp_path / 'runs' / 'first'}: give one of them" in error
+
+
+def test_a_name_below_an_existing_folder_is_a_path(complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert (
+        complaint("fill-mask", "runs/rev1", "the [MASK]") == "hornbook: there is no folder runs/rev1: check the path\n"
+    )

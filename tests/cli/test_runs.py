@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from tiny import TINY_WORDS
 from tiny_runs import run as pretrain_run
 from tiny_runs import same
 
@@ -103,3 +104,17 @@ def test_vectors_of_a_graph_are_listed(hornbook, tmp_path):
     write_json(folder / "scores.json", scores)
     (listed,) = hornbook("runs", tmp_path / "runs", "--json").answer["runs"]
     assert (listed["state"], listed["result"]) == ("finished", "mrr 0.25")
+
+
+def test_a_run_that_ends_above_its_unigram_baseline_says_so(hornbook, tiny_corpus, tmp_path):
+    words = ["pretrain", "bert-tiny", "--corpus", tiny_corpus, "--out", tmp_path / "run", *TINY_WORDS, "--steps", 1]
+    assert "is above the unigram baseline (" in hornbook(*words).stderr
+
+
+@pytest.mark.parametrize(("epochs", "advice"), [(0.5, "more --epochs first, as this run had 0.5"), (1, "--seeds 5")])
+def test_the_advice_after_a_run_that_learned_nothing(hornbook, tiny_run, tmp_path, epochs, advice):
+    lines = [f"{row['text']}\t{row['label']}" for row in ROWS]
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n" + "\n".join(lines))
+    words = ["finetune", tiny_run, "--data", tmp_path / "rows.tsv", "--out", tmp_path / "run", "--lr", 1e-9]
+    said = hornbook(*words, "--epochs", epochs).stderr
+    assert f"; try {advice}" in said and "degenerate" not in said

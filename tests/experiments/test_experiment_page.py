@@ -95,8 +95,8 @@ def test_degenerate_runs_are_on_the_page_and_in_the_text(tmp_path):
     write_json(file, read_json(file) | {"degenerate": "it answers 'entailment' whatever the text"})
     write_results(tmp_path, decided, jobs, ["cola", "mrpc", "sts-b", "rte", "squad"])
     page, text = write_experiment_page(tmp_path).read_text(), (tmp_path / "RESULTS-equal-compute.md").read_text()
-    assert "Degenerate fine-tuning runs" in page and "Missing jobs" not in page
-    assert "Degenerate fine-tuning runs (their scores count): " in text and "Missing jobs: " not in text
+    assert "Fine-tuning runs no better than chance" in page and "Missing jobs" not in page
+    assert "Fine-tuning runs no better than chance (their scores count): " in text and "Missing jobs: " not in text
 
 
 @pytest.mark.pictures

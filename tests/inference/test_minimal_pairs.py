@@ -70,7 +70,7 @@ def test_a_gpt_is_scored_by_its_likelihood(tmp_path):
         assert line["log_probability_good"] == pytest.approx(good)
         assert line["is_right"] == (good > bad) and line["paradigm"] == "pairs"
     assert found.mean.num_pairs == 2 and "given those before it" in found.definition
-    with pytest.raises(ValueError, match="within_word is for encoders"):
+    with pytest.raises(ValueError, match="within_word= is for encoders"):
         minimal_pairs(folder, data, within_word=True)
 
 
@@ -131,5 +131,7 @@ def test_the_command(hornbook, tiny_run, tmp_path):
     data = write_pairs(tmp_path / "grammar.jsonl", [("the river of", "of river the"), ("a b", "a b")])
     found = hornbook("minimal-pairs", tiny_run, "--data", data, "--within-word", "--json")
     assert found.answer["paradigms"]["grammar"]["num_pairs"] == 2 and found.answer["mean"]["value"] <= 0.5
-    assert "mean of the paradigms" in hornbook("minimal-pairs", tiny_run, "--data", data).out
+    assert "mean of the paradigms" not in hornbook("minimal-pairs", tiny_run, "--data", data).out
+    write_pairs(tmp_path / "words.jsonl", [("a b", "b a")])
+    assert "mean of the paradigms" in hornbook("minimal-pairs", tiny_run, "--data", tmp_path).out
     assert hornbook("minimal-pairs", tiny_run, "--data", tmp_path / "missing").status == 2

@@ -133,12 +133,24 @@ def test_an_earlier_validation_is_shown_with_its_step(monkeypatch):
     monkeypatch.setattr(terminal, "log", lines.append)
     monkeypatch.setattr(terminal, "LINE_EVERY_SECONDS", 0.0)
     display = terminal.TrainingDisplay(is_live=False)
-    for step in range(1, 5):
+    monkeypatch.setattr(terminal, "MAX_LINES", 3)
+    for step in range(1, 9):
         validation = {"validation_loss": 0.5} if step > 1 else {}
         display(Status(step, 9, {"loss": 1.0} | validation, 0.0, float("inf")))
-    assert [line.partition("1.00")[2].strip() for line in lines] == [
-        *("", "validation 0.50", "validation 0.50 (step 2)", "validation 0.50 (step 2)")
-    ]
+    assert [line.partition("1.00")[2].strip() for line in lines] == ["", "validation 0.50 (step 2)", ""]
+
+
+def test_without_a_terminal_a_run_logs_about_twenty_lines(monkeypatch):
+    lines = []
+    monkeypatch.setattr(terminal, "log", lines.append)
+    monkeypatch.setattr(terminal, "LINE_EVERY_SECONDS", 0.0)
+    with terminal.TrainingDisplay(is_live=False) as display:
+        for step in [*range(1, 501), *range(1, 501)]:  # two runs in sequence
+            display(
+                Status(step, 500, {"loss": 1.0, "validation_accuracy": 0.6333}, 0.0, 9.0, metric_for_best="accuracy")
+            )
+    assert 38 <= len(lines) <= 42 and lines[-1] == "step 500 of 500  loss 1.00  done"
+    assert sum("accuracy" in line for line in lines) == 1
 
 
 # ---- types and help

@@ -262,7 +262,7 @@ def test_the_same_answer_to_every_question_is_reported(verb, gpt, task, tmp_path
     whole = f"with 0 examples {words}, with 1 example {words}: a score near 51.2%, the score of always choosing the "
     assert status == 0 and f"note: {whole}most frequent answer, then means little\n" in said
     assert f"W{whole[1:]}" in html.unescape((out / "report.html").read_text(encoding="utf-8"))
-    assert dict(info.describe(out)["lines"])["degenerate"].startswith(whole)
+    assert dict(info.describe(out)["lines"])["warning"].startswith(whole)
 
 
 def answered(said: str, right: str, choices: str = "abc", shift: int = 0) -> list[dict]:
@@ -312,7 +312,7 @@ def test_command(verb, gpt, task, data, tmp_path):
     for words, said in (
         ((gpt, "--task", task, "--data", data, "--out", tmp_path / "p", "--shots", "0,x"), "not '0,x'"),
         ((gpt, "--data", data), "needs --task"),
-        (("--task", task, "--data", data, "--out", tmp_path / "p"), "needs a model"),
+        (("--task", task, "--data", data, "--out", tmp_path / "p"), "needs MODEL"),
         ((gpt, "--task", task, "--data", data), "needs --out"),
     ):
         status, _, error = verb(*words)

@@ -66,7 +66,7 @@ def test_the_page_of_a_classification(make_task_run):
         "pipeline('text-classification'",
     ):
         assert words in page.text, words
-    assert "degenerate" not in page.text
+    assert "Warning" not in page.text
     assert page.text.index("surely wrong") < page.text.index("hardly wrong")
     shares = [tag["style"] for tag in page.all("td") if "style" in tag]
     assert "--share:0.600" in shares and "--share:0.400" in shares  # of 5 bad ones, 3 and 2
@@ -204,7 +204,7 @@ def test_choices(make_task_run):
 
 def test_a_degenerate_run_is_called_what_it_is(make_task_run):
     page = Page(write_report(make_task_run(degenerate="it answers 'good' whatever the text", leave_out=PICTURES)))
-    assert "This run is degenerate: it answers 'good' whatever the text." in page.text
+    assert "Warning: it answers 'good' whatever the text." in page.text
     assert [tag for tag in page.all("p") if tag.get("class") == "warning"]
 
 
@@ -318,7 +318,7 @@ def test_the_picture_of_restarts_has_the_median(tmp_path):
 
 def test_the_page_of_a_search(tmp_path):
     page = Page(write_report(write_trials(tmp_path / "lr_search")))
-    for words in ("84.0% (82.0% to 87.0%)", "try 1 ★", "1 of 4 degenerate", "4e-05", "degenerate: it answers '<b>'"):
+    for words in ("84.0% (82.0% to 87.0%)", "try 1 ★", "1 of 4 no better than chance", "4e-05", "it answers '<b>'"):
         assert words in page.text, words
     assert (tmp_path / "lr_search" / "trials.png").is_file() and not page.all("b")
 
@@ -400,7 +400,7 @@ def test_info_of_a_run(make_task_run):
     assert said["labels"].startswith("3: good, bad") and said["best step"] == "40"
     assert said["dev scores"] == "accuracy 75.0% (70.0% to 80.0%); F1 50.0% (45.0% to 55.0%)"
     assert said["data"] == "/data/reviews" and said["train examples"] == "4,000" and said["problem"] == "7 empty texts"
-    assert said["trained on"] == "1,500 examples" and said["degenerate"] == "it answers 'good' whatever the text"
+    assert said["trained on"] == "1,500 examples" and said["warning"] == "it answers 'good' whatever the text"
 
 
 def test_teacher_and_augmented_copies_are_shown(make_task_run):
@@ -424,7 +424,9 @@ def test_info_of_several_runs(tmp_path):
     found = describe(write_curve(write_trials(tmp_path / "lr_search")))
     said = dict(found["lines"])
     assert found["kind"] == "several runs" and said["try 1"] == "84.0% (82.0% to 87.0%)" and said["best"] == "try 1"
-    assert said["try 3"].endswith("degenerate") and said["fine-tuning, 128 labels"] == "61.3% (60.0% to 80.0%)"
+    assert (
+        said["try 3"].endswith("no better than chance") and said["fine-tuning, 128 labels"] == "61.3% (60.0% to 80.0%)"
+    )
 
 
 @pytest.mark.parametrize(

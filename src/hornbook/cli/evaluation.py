@@ -86,7 +86,7 @@ def _report_scored(result, out: Path) -> None:
     _exit_if_stopped(result, out)
     print_scores(result.scores)
     if result.degenerate:
-        log(f"note: this run is degenerate: {result.degenerate}")
+        log(f"note: {result.degenerate}")
     print_json({"out": str(out), "scores": result.scores, "degenerate": result.degenerate})
 
 

@@ -223,6 +223,7 @@ def _print_cost(summary: dict[str, Any]) -> None:
 def report_result(result, advice: str = "--seeds 5, another --lr or more --epochs") -> None:
     from hornbook.files import read_json
     from hornbook.interop.sentence_transformers import MODULES
+    from hornbook.lifecycle.run_folder import recorded
     from hornbook.report.formatting import counted, duration
     from hornbook.report.run_files import read_stages
     from hornbook.report.trials import TRIALS
@@ -233,7 +234,7 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
             (trial["name"], f"{trial['lr']:g}", trial["seed"], f"{trial['score']:.4g}", trial["degenerate"] or "")
             for trial in sweep["trials"]
         ]
-        table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "degenerate"))
+        table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "warning"))
         print_result(f"best {sweep['best']}; median {sweep['median']:.4g}, standard deviation {sweep['spread']:.2g}")
     outcome, earlier = result.outcome, [stage.run for stage in read_stages(result.out)]
     steps = outcome.step + sum(run.step for run in earlier)
@@ -242,7 +243,9 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
     print_result(f"{result.out}: {outcome.ended}, {counted(steps, 'step')}{stages}, {duration(seconds)}")
     print_scores(result.scores)
     if result.degenerate:
-        log(f"note: this run is degenerate: {result.degenerate}; try {advice}")
+        if (epochs := recorded(result.out).get("settings", {}).get("epochs", 1)) < 1:
+            advice = f"more --epochs first, as this run had {epochs:g}"
+        log(f"note: {result.degenerate}; try {advice}")
     embeds = (result.out / MODULES).is_file()
     use = f"embed FILE --model {result.out} --out INDEX" if embeds else f'predict {result.out} "..."'
     log(f"  hornbook {use}      hornbook report {result.out}")

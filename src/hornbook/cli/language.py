@@ -143,9 +143,10 @@ def minimal_pairs_command(
     options = {"within_word": within_word, "direction": direction, "out": out, "weights": weights, "device": device}
     with counting_display("scoring", "of {:,} sentences") as show:
         result = minimal_pairs(model, data, **options, on_progress=show)
+    mean = [("mean of the paradigms", result.mean)] if len(result.paradigms) > 1 else []
     rows = [
         (name, f"{each.num_pairs:,}", f"{100 * each.value:.1f}", f"{100 * each.low:.1f} to {100 * each.high:.1f}")
-        for name, each in [*result.paradigms.items(), ("mean of the paradigms", result.mean)]
+        for name, each in [*result.paradigms.items(), *mean]
     ]
     table(rows, ("paradigm", "pairs", "accuracy %", "95% interval"))
     print_result(

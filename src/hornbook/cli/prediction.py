@@ -55,12 +55,13 @@ def evaluate(
     for line in [*result["messages"], *(f"note: {note}" for note in result["notes"])]:
         log(line)
     log_problems(result["problems"])
+    shown = {name: split_label(name, data) for name in result["examples"]}
     for name, count in result["unlabelled"].items():
         if count:
-            log(f"{count:,} examples of {name} have no label and are not scored")
+            log(f"{count:,} examples of {shown[name]} have no label and are not scored")
     for name, count in result["truncated_texts"].items():
         if count:
-            log(f"{count:,} texts of {name} were truncated to {predictor.max_length} tokens")
+            log(f"{count:,} texts of {shown[name]} were truncated to {predictor.max_length} tokens")
     if result["unknown_labels"]:
         log(f"labels unknown to the model count as errors: {', '.join(result['unknown_labels'])}")
     print_scores({split_label(name, data): scores for name, scores in result["splits"].items()})

@@ -39,6 +39,7 @@ PRESET_HELP = (
     "gpt3-125m, -350m, -760m, -1.3b, -2.7b, -6.7b, -13b or -175b; "
     "tinybert-4 or -6; distilbert; distilgpt2; ernie-tiny, -small or -base."
 )
+TOKENS_HELP = "Training tokens, instead of --steps; each sequence counts at its length limit"
 # Settings that follow from --minutes, the last ones in the budget recipe.
 MEASURED = (
     *("schedule.steps", "schedule.warmup_steps", "batch.tokens", "validation.every_steps", "validation.tokens"),
@@ -65,7 +66,7 @@ def pretrain_command(
     corpus: option(list[str] | None, "Corpus folder; FOLDER:WEIGHT to mix several.") = None,
     init_from: option(str | None, "Initialise from this model, whose size overrides the preset's.", "--from") = None,
     steps: option(int | None, "Training steps.") = None,
-    tokens: option(int | None, "Training tokens, instead of --steps.") = None,
+    tokens: option(int | None, f"{TOKENS_HELP}.") = None,
     minutes: option(float | None, "Minutes of training, instead of --steps; converted to steps by measuring.") = None,
     batch_tokens: option(int | None, "Tokens per batch.") = None,
     seed: OptionalSeed = None,
@@ -136,6 +137,13 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     else:
         use = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
     log(f"  hornbook report {out}      {use}".rstrip())
+    for term, baseline in (run.get("unigram_baseline") or {}).items():
+        last = outcome.last.get(f"validation_{term}", 0.0)
+        if last > baseline and not term.endswith("accuracy"):
+            log(
+                f"  note: the last validation {term} loss, {last:.3f}, is above the unigram baseline ({baseline:.3f}), "
+                "which predicts each token by its frequency alone: train for more --minutes or --steps"
+            )
     last_loss = outcome.last.get("validation_loss", 0.0)
     if outcome.best is not None and last_loss > outcome.best + OVERFITTING:
         log(
@@ -166,7 +174,7 @@ def distill_command(
     augment_model: option(str | None, "For --augment: a model that fills in masks.") = None,
     cache_teacher: option(str | None, f"{CACHE_HELP}, {ON_TASK}.") = None,
     steps: option(int | None, f"Training steps, {ON_TEXT}.") = None,
-    tokens: option(int | None, f"Training tokens, instead of --steps, {ON_TEXT}.") = None,
+    tokens: option(int | None, f"{TOKENS_HELP}, {ON_TEXT}.") = None,
     minutes: option(float | None, f"Minutes of training, instead of --steps, {ON_TEXT}.") = None,
     batch_tokens: option(int | None, f"Tokens per batch, {ON_TEXT}.") = None,
     epochs: option(float | None, f"Passes over the training split, {ON_TASK}.") = None,
@@ -239,7 +247,7 @@ def plan_command(
     """Estimate what pre-training takes: parameters, memory, FLOPs, days. Nothing is trained."""
     from dataclasses import asdict
 
-    from hornbook.report.formatting import duration
+    from hornbook.report.formatting import binary_size, duration
     from hornbook.runs.pretraining.plan import GIB, machine, plan
     from hornbook.runs.pretraining.presets import preset_settings
 
@@ -248,10 +256,10 @@ def plan_command(
     target = machine(device, devices, device_memory, device_tflops)
     planned = plan(preset, devices, target.num_bytes, target.flops, utilization, tokens, overrides)
     time = f"{planned.days:,.1f} days" if planned.days >= 2 else duration(planned.days * 86_400)
-    weights = f"{4 * planned.parameters / GIB:,.1f} GiB"
+    weights = binary_size(4 * planned.parameters)
     flops = f"{planned.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only"
     step = (
-        f"on a GPU in bfloat16 about {planned.step_bytes / GIB:,.1f} GiB, with {planned.micro_tokens:,} tokens at once "
+        f"on a GPU in bfloat16 about {binary_size(planned.step_bytes)}, with {planned.micro_tokens:,} tokens at once "
         "(batch.micro_tokens) and nothing sharded; float32, as on a CPU, takes up to twice as much"
     )
     rows = [
@@ -275,7 +283,7 @@ def plan_command(
         [
             (
                 each.shares,
-                f"{each.state_bytes / GIB:,.1f} GiB",
+                binary_size(each.state_bytes),
                 fitting(each.most_tokens),
                 fitting(each.most_recomputed),
             )

@@ -24,6 +24,11 @@ IGNORED += ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
 IGNORED += (".decoder.", "lm_head.weight", "vocab_projector.weight")
 
 
+OTHER_FOLDERS = {"manifest.json": "a corpus", "index.json": "an index", "relations.tsv": "a graph"}
+OTHER_FOLDERS |= {"tokenizer.json": "a tokenizer"}  # which a corpus has too
+MOST_NAMED = 5
+
+
 def save_model(folder: Path, model: nn.Module, weights: WeightFormat = "float") -> None:
     """Writes config and weights; the weights last, so that a folder with weights is complete. A folder with `int8`
     weights has a quarter of the size; only Hornbook opens it."""
@@ -67,9 +72,16 @@ def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
 def checked_config_file(folder: Path) -> Path:
     """The `config.json` of a model folder; raises a `ValueError` if the folder has none."""
     file = folder / "config.json"
-    if not file.is_file():
-        raise ValueError(f"{folder} is not a model folder: it has no config.json")
-    return file
+    if file.is_file():
+        return file
+    models = sorted(str(each.parent) for each in folder.glob("*/config.json"))
+    if models:
+        raise ValueError(
+            f"{folder} is not a model folder, but holds {', '.join(models[:MOST_NAMED])}: give one of them"
+        )
+    kind = next((kind for name, kind in OTHER_FOLDERS.items() if (folder / name).is_file()), None)
+    holds = "" if kind is None else f", but {kind}"
+    raise ValueError(f"{folder} is not a model folder{holds}: it has no config.json")
 
 
 def load_model(folder: Path) -> nn.Module:

@@ -45,7 +45,8 @@ def model_folder(name: str | Path) -> Path:
         return folder
     if path.is_file():
         raise ValueError(f"{text} is a file: give the folder that holds config.json and model.safetensors")
-    if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:
+    is_path = text.startswith((".", "/", "~")) or text.count("/") > 1 or not text
+    if is_path or ("/" in text and path.parent.is_dir()):
         raise ValueError(f"there is no folder {text}: check the path")
     return _downloaded(text)
 

@@ -232,7 +232,7 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
         ("parameters", format_parameters(*sizes)),
         ("labels", format_labels(run.labels)),
         ("state", run.status),
-        ("degenerate", run.degenerate or ""),
+        ("warning", run.degenerate or ""),
         *((f"stage {number}", text) for number, text in enumerate(stages, 1)),
         *_score_lines(scores),
         ("best step", f"{best_step:,}" if best_step is not None else ""),

@@ -146,6 +146,15 @@ def problem_rows(problems: dict | None) -> list[tuple[str, str]]:
     ]
 
 
+def binary_size(num_bytes: float) -> str:
+    """A number of bytes in GiB, or below 1 GiB in MiB.
+
+    >>> binary_size(1.5 * 2**30), binary_size(17.5e6)
+    ('1.5 GiB', '17 MiB')
+    """
+    return f"{num_bytes / 2**30:,.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:,.0f} MiB"
+
+
 def split_label(split: str, data: object) -> str:
     """The split; for a file that was given to be scored, whose split is always `dev`, the name of the file."""
     is_file = isinstance(data, str | Path) and Path(data).is_file()

@@ -114,5 +114,5 @@ def describe_prompted(folder: Path) -> dict:
         **{"task": task["name"], "about": task["about"]},
         **{name: request[name] for name in ("model", "data", "shots", "seeds")},
         **{"finished": is_finished, "result": "", "scores": scores},
-        "lines": [*lines, ("degenerate", degenerate_note(scores) if scores else "")],
+        "lines": [*lines, ("warning", degenerate_note(scores) if scores else "")],
     }

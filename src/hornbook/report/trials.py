@@ -79,7 +79,7 @@ def describe_several(folder: Path) -> dict:
     lines = []
     if trials is not None:
         for row in trials.rows:
-            mark = ", degenerate" if row["degenerate"] else ""
+            mark = ", no better than chance" if row["degenerate"] else ""
             lines.append((row["name"], trials.format_interval(row) + mark))
         lines.append(("best", trials.contents["best"]))
     if curve is not None:
@@ -133,7 +133,7 @@ def _summary(trials: ScoredRuns) -> str:
         f"best {trials.contents['best']}",
         f"median {trials.format_score(trials.contents['median'])}",
         f"spread {trials.format_score(trials.contents['spread'])}",
-        f"{num_degenerate} of {len(trials.rows)} degenerate" if num_degenerate else "none degenerate",
+        f"{num_degenerate or 'none'} of {len(trials.rows)} no better than chance",
     ]
     return f"By {formatting.metric_label(trials.metric_for_best)} on dev: {'; '.join(parts)}."
 
@@ -146,7 +146,7 @@ def _trials_table(trials: ScoredRuns) -> Table:
             str(row["seed"]),
             trials.format_interval(row),
             formatting.duration(row["seconds"]),
-            f"degenerate: {row['degenerate']}" if row["degenerate"] else "",
+            row["degenerate"] or "",
         )
         for row in trials.rows
     ]

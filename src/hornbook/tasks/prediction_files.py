@@ -37,13 +37,27 @@ def format_of(path: str | Path) -> str:
 
 
 def formatted(rows: Rows, suffix: str, columns: Columns = ()) -> str:
-    """The content of a file with this suffix."""
+    """The content of a file with this suffix. Numbers of predictions have 6 significant digits."""
+    rows = [rounded(row) for row in rows]
     if suffix in (".csv", ".tsv"):
         return as_csv(rows, "," if suffix == ".csv" else "\t", columns)
     rows = with_columns(rows, columns)
     if suffix == ".json":
         return json.dumps(list(rows), ensure_ascii=False, indent=2) + "\n"
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def rounded(value: Any) -> Any:
+    """The value with all numbers in it rounded to 6 significant digits.
+
+    >>> rounded({"label": "good", "probabilities": {"good": 0.9987654321, "bad": 0.0012345679}})
+    {'label': 'good', 'probabilities': {'good': 0.998765, 'bad': 0.00123457}}
+    """
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def with_columns(rows: Rows, columns: Columns) -> Rows:

@@ -69,7 +69,7 @@ def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Ru
         raise ValueError("runtime.precision=bfloat16 needs CUDA; on a CPU set runtime.precision=float32")
     compiles = settings.compile == "yes"
     cores = "1 thread" if threads == 1 else f"{threads} threads"
-    reason = f"CPU, {cores}, float32, bit-exact" + (", compiled" if compiles else "")
+    reason = f"CPU, {cores}, float32, deterministic" + (", compiled" if compiles else "")
     return Runtime(device, torch.float32, compiles, threads, max(settings.loader_workers, 0), reason)
 
 

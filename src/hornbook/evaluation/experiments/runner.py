@@ -317,7 +317,7 @@ class _Runner:
 
     def _log_score(self, job: ExperimentJob, result: dict | None) -> None:
         if result is not None:
-            degenerate = f" (degenerate: {result['degenerate']})" if result["degenerate"] else ""
+            degenerate = f" (note: {result['degenerate']})" if result["degenerate"] else ""
             count = f"[{self.numbers[job]} of {len(self.jobs)}]"
             self.log(f"{count} {job.description}: {result['score']:.1f} in {result['seconds']:.0f} s{degenerate}")
 

@@ -270,7 +270,7 @@ def _difference(condition: Condition, scores: Scores) -> Measurement:
     if min(len(a), len(b)) < 2:
         return Measurement(_mean(a) - _mean(b), missing=missing or "a single score has no interval")
     idle = [arm for arm in arms if not scores.has_learned(arm, 1.0, tasks)]
-    says_nothing = f"most fine-tuning runs of {' and '.join(idle)} are degenerate" if idle else ""
+    says_nothing = f"most fine-tuning runs of {' and '.join(idle)} are no better than chance" if idle else ""
     few = tasks is None and len(scores.tasks) < scores.num_planned
     note = f" over {len(scores.tasks)} of {scores.num_planned} tasks" if few else ""
     return Measurement(

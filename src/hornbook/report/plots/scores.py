@@ -46,7 +46,7 @@ POSITIONS = [(*side, further) for further in (0, 15, 30, 45, 60) for side in SID
 
 @in_style
 def trials_figure(scored: ScoredRuns) -> Figure:
-    """Scores with intervals, by learning rate or by seed; degenerate runs are marked with a cross."""
+    """Scores with intervals, by learning rate or by seed; those no better than chance are marked with a cross."""
     is_search = scored.contents["kind"] == "lr_search"
     rows = sorted(scored.rows, key=itemgetter("lr")) if is_search else scored.rows
     metric = formatting.capital(formatting.metric_label(scored.metric_for_best))
@@ -58,7 +58,7 @@ def trials_figure(scored: ScoredRuns) -> Figure:
         if row["name"] == scored.contents["best"]:
             marker, shade, size, label = "*", ORANGE, 14, "best"
         if row["degenerate"]:
-            marker, shade, size, label = "x", INK, 8, "degenerate"
+            marker, shade, size, label = "x", INK, 8, "no better than chance"
         edge = 2 if marker == "x" else 0
         axes.plot([x, x], [low, high], color=shade, linewidth=2.2, alpha=0.45, solid_capstyle="round")
         label = label if label not in axes.get_legend_handles_labels()[1] else None

@@ -294,7 +294,7 @@ def run_many(
         if isinstance(result, Outcome):
             return result
         trials[name] = result
-        note = f"; degenerate: {result.degenerate}" if result.degenerate else ""
+        note = f"; note: {result.degenerate}" if result.degenerate else ""
         log(f"{name}: {result.metric_for_best} {result.score:.4g}{note}")
         return None
 

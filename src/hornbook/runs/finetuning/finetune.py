@@ -312,14 +312,14 @@ def verdict(
     metric, score = task.metrics[0], scores[task.metrics[0]]
     chance = task.scorer(dev, predict(dev))()[metric]
     if score["value"] <= chance:
-        return f"dev {metric} {score['value']:.3g} is no better than {description} ({chance:.3g})"
+        return f"dev {metric} {score['value']:.3g} is not above {description} ({chance:.3g})"
     if score["low"] > chance:
         return None
     correlation = task.correlation  # of predictions and labels (Matthews)
     if correlation is not None and with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0:
         return None
-    value = f"{score['value']:.3g} (95% interval {score['low']:.3g} to {score['high']:.3g})"
-    return f"dev {metric} {value} is not significantly better than {description} ({chance:.3g})"
+    value = f"{score['value']:.3g} ({score['low']:.3g} to {score['high']:.3g})"
+    return f"dev {metric} {value} is not significantly above {description} ({chance:.3g})"
 
 
 def degenerate(task: Task, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
@@ -329,5 +329,5 @@ def degenerate(task: Task, examples: Sequence[Example], predictions: list, losse
     if tenth := len(losses) // 10:
         first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
         if last > 0.97 * first:
-            return f"its training loss did not move ({first:.3f} to {last:.3f})"
+            return f"the training loss did not move ({first:.3f} to {last:.3f})"
     return None

@@ -25,6 +25,7 @@ MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequ
 FEW_STEPS, ENOUGH_STEPS = 100, 200
 CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
 MIN_VALIDATION_TOKENS = 2048
+MONTH = 30 * 24 * 3600.0  # seconds
 TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
@@ -76,11 +77,18 @@ def _halved(tokens: int, most: float, least: int) -> int:
     return tokens
 
 
-def log_expected_time(run: PreparedRun, log: Log) -> None:
+def log_expected_time(run: PreparedRun, has_default_duration: bool, log: Log) -> None:
+    """Logs the expected time of the run. Raises a `ValueError` if it is over a month, although no duration was given
+    (`has_default_duration`)."""
     log(MEASURING)
     steps = run.settings.schedule.steps
     token_seconds = _seconds_per_token(run, TIMED_SECONDS, num_to_time(steps))
     seconds = token_seconds * run.settings.batch.mean_tokens * steps * (1 + VALIDATING_SHARE)
+    if seconds > MONTH and has_default_duration:
+        raise ValueError(
+            f"the {counted(steps, 'step')} of the preset would take about {duration(seconds)} here: give minutes=, "
+            "steps= or tokens="
+        )
     log(f"expected time: about {duration(seconds)} for {counted(steps, 'step')}")
     if seconds >= LONG_RUN:
         log("minutes=, steps= or a smaller batch_tokens= make the run shorter")

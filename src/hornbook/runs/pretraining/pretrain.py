@@ -189,7 +189,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
         run = run.with_settings(settings)
     elif teacher is not None or request.has_default_duration or takes_a_minute(settings):
-        log_expected_time(run, log)
+        log_expected_time(run, request.has_default_duration, log)
     settings = with_warmup_that_fits(run.settings, request, log)
     settings = with_encoder_weight_decay(settings, request, recipe, corpora)
     if recipe == "budget":

@@ -145,7 +145,7 @@ class Choice(Task):
     def degenerate(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> str | None:
         predicted, right = {each.choice for each in predictions}, {each.label for each in examples}
         if len(examples) >= ENOUGH_CHOICES and len(predicted) == 1 and len(right) > 1:
-            return f"it takes choice {next(iter(predicted)) + 1} whatever the choices"
+            return f"the model takes choice {next(iter(predicted)) + 1} of every question"
         return None
 
     @classmethod

@@ -118,7 +118,7 @@ class Classification(SequenceTask):
 
     def constant(self, gold: list[str]) -> tuple[str, Predict]:
         label = Counter(gold).most_common(1)[0][0]
-        return f"always answering '{label}'", lambda examples: [ClassPrediction(label, {})] * len(examples)
+        return f"the majority class '{label}'", lambda examples: [ClassPrediction(label, {})] * len(examples)
 
     def majority(self, train: Sequence[TextExample]) -> Predict:
         counts = Counter(each.label for each in train)
@@ -169,5 +169,5 @@ def same_label(
     """A message if all predictions have the same label and the examples do not."""
     predicted, right = {each.label for each in predictions}, {each.label for each in examples}
     if len(predicted) == 1 and len(right) > 1:
-        return f"it answers '{describe(next(iter(predicted)))}' whatever the text"
+        return f"the model predicts '{describe(next(iter(predicted)))}' for every input"
     return None

@@ -116,7 +116,7 @@ class MultiLabel(SequenceTask):
     def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
         labels = Counter(gold).most_common(1)[0][0]
         answer = ClassPrediction(labels, {})
-        return f"always answering '{_joined(labels)}'", lambda examples: [answer] * len(examples)
+        return f"always predicting '{_joined(labels)}'", lambda examples: [answer] * len(examples)
 
     def majority(self, train: Sequence[TextExample]) -> Predict:
         """Every class with the fraction of examples that have it."""

@@ -209,7 +209,7 @@ class Similarity(Task):
         wrong = [each.wrong_similarity for each in predictions if each.wrong_similarity is not None]
         values = np.array([each.similarity for each in predictions])
         if len(wrong) > 1 and max(values.std(), np.abs(values[: len(wrong)] - wrong).max()) < SAME_VECTORS:
-            return "it gives all texts about the same vector"
+            return "the model gives all texts about the same vector"
         return None
 
     # ---- reporting

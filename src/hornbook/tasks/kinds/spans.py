@@ -296,7 +296,7 @@ class Spans(Task):
 
     def degenerate(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> str | None:
         if any(each.answers for each in examples) and not any(each.answer for each in predictions):
-            return "it leaves every question unanswered"
+            return "the model leaves every question unanswered"
         return None
 
     @classmethod

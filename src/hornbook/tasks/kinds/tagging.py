@@ -206,7 +206,9 @@ class Tagging(Task):
 
     def degenerate(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> str | None:
         predicted, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
-        return f"it tags every word '{next(iter(predicted))}'" if len(predicted) == 1 and len(right) > 1 else None
+        return (
+            f"the model tags every word '{next(iter(predicted))}'" if len(predicted) == 1 and len(right) > 1 else None
+        )
 
     @classmethod
     def confusion(cls, judged: Judged) -> Confusion | None:
