@@ -51,8 +51,10 @@ def test_other_spellings_lead_somewhere():
 
 
 def test_an_unknown_name_gets_the_nearest():
-    with pytest.raises(ValueError, match=r"'mrcp'.*did you mean mrpc"):
+    with pytest.raises(ValueError, match=r"'mrcp'.*did you mean mrpc\?$"):
         find_task("mrcp")
+    with pytest.raises(ValueError, match=r"did you mean classification\?$"):
+        find_task("clasification")
     with pytest.raises(ValueError, match=r"the known ones are cola, "):
         find_task("zzzzzzzzzzzz")
 

@@ -160,3 +160,21 @@ def test_a_huge_name_of_a_column_is_cut_in_the_message(tmp_path):
     with pytest.raises(ValueError, match=r"columns: x{60}\.\.\., y") as refused:
         read("classification", tmp_path / "a.csv", text="text")
     assert "x" * 61 not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        (["a.txt", "b.txt"], r"a folder of plain text \(a.txt, b.txt\)"),
+        (["manifest.json", "tokenizer.json"], "a corpus"),
+        (["tokenizer.json"], "a tokenizer"),
+        (["run.json", "config.json", "tokenizer.json"], "a run"),
+    ],
+)
+def test_a_folder_without_labels_is_named(files, what, tmp_path):
+    for name in files:
+        (tmp_path / name).write_text("words")
+    with pytest.raises(ValueError, match=f"is {what}, which has no labels: give a table with a column for the text"):
+        read("classification", tmp_path)
+    with pytest.raises(ValueError, match=f"is {what}, which has no labels: give a folder with train-v1.1.json"):
+        read("squad", tmp_path)

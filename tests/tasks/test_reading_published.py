@@ -184,7 +184,7 @@ def test_nothing_there(tmp_path):
         read("cola", tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"is empty: put train.tsv \(or .csv, .*\) there, or give a file"):
         read("cola", tmp_path)
-    write(tmp_path, notes__txt="a note")
+    write(tmp_path, notes__html="a note")
     with pytest.raises(
         ValueError, match=r"contains none of the expected files: train.tsv, dev.tsv, test.tsv \(or .*.csv"
     ):

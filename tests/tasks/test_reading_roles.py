@@ -145,3 +145,43 @@ def test_one_column_in_two_roles_is_refused(task, role, other):
     rows = [{"question": "who", "passage": f"Ada {n}", "answer": "Ada", "score": n} for n in range(8)]
     with pytest.raises(ValueError, match=f"{role}= and {other}= both name the column 'passage'"):
         read(task, rows, **{role: "passage", other: "passage"})
+
+
+def test_several_columns_of_0_and_1_suggest_several_labels():
+    rows = [{"text": f"words here {n}", "red": n % 2, "blue": int(n % 3 == 0)} for n in range(30)]
+    with pytest.raises(ValueError, match=r"\(red, blue\); name one.*, or give task='multi-label' to predict all"):
+        roles(rows)
+    with pytest.raises(ValueError, match=r"such as label='red'$"):
+        roles([row | {"size": "SML"[n % 3]} for n, row in enumerate(rows)])
+
+
+@pytest.mark.parametrize("price", ["-964,00 €", "$1,250", "EUR 12.50", "80 %"])
+def test_numbers_that_cannot_be_read_are_named(price):
+    rows = tickets(price=lambda n: price)
+    with pytest.raises(
+        ValueError, match=r"column 'price' has '.*, which cannot be read as a number; write numbers such"
+    ):
+        roles(rows, "regression")
+    with pytest.raises(ValueError, match=r"column 'price': '.*' is not a number\): write numbers such as 1234.5"):
+        roles(rows, "regression", label="price")
+
+
+def test_decimal_commas_are_read_unless_they_may_separate_thousands():
+    rows = tickets(price=lambda n: f"{n % 9 - 4},{n % 4}5" if n % 5 else "3")
+    data = read("regression", rows, held_out=0)
+    assert data.roles["label"] == "price" and [each.label for each in data.splits["train"][:3]] == [3.0, -3.15, -2.25]
+    assert any("with decimal commas" in message for message in data.messages)
+    assert read("regression", {"dev": rows[1:2]}, trained=data.roles).splits["dev"][0].label == -3.15
+    with pytest.raises(ValueError, match="column 'price' has '1,250'"):
+        roles(tickets(price=lambda n: "1,250" if n % 2 else "900"), "regression")
+
+
+def test_a_missing_column_is_named_by_its_content():
+    rows = [{"review": f"words {n}", "sentiment": n % 2} for n in range(8)]
+    for task, content, option in (
+        ("spans", "question", "text"),
+        ("tagging", "words", "text"),
+        ("choice", "context", "text"),
+    ):
+        with pytest.raises(ValueError, match=f"no column for the {content} .*; name it with {option}="):
+            roles(rows, task)

@@ -292,5 +292,5 @@ def test_own_questions_in_the_layout_of_squad(tmp_path):
 
 
 def test_own_questions_without_a_passage():
-    with pytest.raises(ValueError, match=r"no column for the pair .*\(columns: question, answer"):
+    with pytest.raises(ValueError, match=r"no column for the passage .*name it with pair= \(columns: question, answer"):
         read("spans", [{"question": "Who?", "answer": "Ada"}])

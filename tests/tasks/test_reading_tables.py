@@ -396,7 +396,7 @@ def test_bad_quotes_on_every_row_are_read_in_one_go():
             "regression",
             "r.csv",
             "text,label\nnice film,good\n",
-            r"r.csv line 2: 'good' is not a number",
+            r"r.csv line 2: column 'label': 'good' is not a number",
         ),
         (
             "classification",

@@ -122,9 +122,8 @@ def find_task(name: str) -> RegisteredTask:
     known_name = spellings.get(_letters(name))
     if known_name:
         return KNOWN[known_name]
-    near = difflib.get_close_matches(_letters(name), spellings, n=3, cutoff=0.5)
-    names = list(dict.fromkeys(spellings[each] for each in near))
-    hint = f"did you mean {' or '.join(names)}?" if names else f"the known ones are {', '.join(KNOWN)}"
+    near = difflib.get_close_matches(_letters(name), spellings, n=1, cutoff=0.5)
+    hint = f"did you mean {spellings[near[0]]}?" if near else f"the known ones are {', '.join(KNOWN)}"
     raise ValueError(f"unknown task '{name}'; {hint}")
 
 

@@ -54,7 +54,7 @@ def check(
         roles, `classes` or `numbers`, `left_out` rows by reason, `problems`; with a model also `tokens` and `training`.
 
     >>> import hornbook
-    >>> rows = [{"text": f"text {i % 9}", "label": "even" if i % 2 else "odd"} for i in range(20)]
+    >>> rows = [{"text": f"text {i}", "label": "even" if i % 2 else "odd"} for i in range(20)]
     >>> summary = hornbook.check(rows)
     >>> summary["splits"]["train"]["examples"], summary["columns"]
     (18, {'text': 'text', 'label': 'label'})

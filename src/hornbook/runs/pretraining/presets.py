@@ -261,11 +261,11 @@ PRESETS: dict[str, PretrainSettings] = {
 
 
 def preset(name: str) -> PretrainSettings:
-    """The preset of this name, or a `ValueError` with the nearest names."""
+    """The preset of this name, or a `ValueError` with the nearest name."""
     if name not in PRESETS:
-        similar = difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(PRESETS)}"
-        raise ValueError(f"there is no preset '{name}'; {hint}")
+        nearest = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]}? " if nearest else ""
+        raise ValueError(f"there is no preset '{name}'; {hint}'hornbook pretrain --help' lists all")
     return PRESETS[name]
 
 

@@ -44,11 +44,13 @@ def find_column(
     names: tuple[str, ...],
     role: str,
     *,
+    what: str = "",
     may_be_missing: bool = False,
     num_sure: int = 1,
 ) -> str | None:
     """The requested column, or the column with one of `names`. If the table has several of them, one of the first
-    `num_sure` names is preferred; otherwise `ValueError` is raised."""
+    `num_sure` names is preferred; otherwise `ValueError` is raised. `what`: the content of the column, for errors, if
+    it is not its role."""
     if requested and (requested in table.columns or not may_be_missing):
         table.require(requested, role)
         return requested
@@ -57,7 +59,7 @@ def find_column(
         raise several_columns(table, role, candidates)
     if not candidates and not may_be_missing:
         raise ValueError(
-            f"{table.file}: no column for the {role} (looked for {', '.join(names)}); name it with {role}= "
+            f"{table.file}: no column for the {what or role} (looked for {', '.join(names)}); name it with {role}= "
             f"(columns: {table.names})"
         )
     return candidates[0] if candidates else None

@@ -72,7 +72,7 @@ def _flattened(table: RowTable) -> RowTable:
 
 
 def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Columns:
-    context = find_column(table, requested.column("text"), CONTEXTS, "text")
+    context = find_column(table, requested.column("text"), CONTEXTS, "text", what="context")
     beginning = find_column(
         table, requested.column("pair"), BEGINNINGS, "pair", may_be_missing=requested.column("pair") is None
     )

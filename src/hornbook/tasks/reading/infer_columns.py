@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hornbook.models.head_config import ProblemType
-from hornbook.tasks.reading.cells import KEYS, key_column, several_columns, without_names
+from hornbook.tasks.reading.cells import KEYS, is_decimal_comma, key_column, several_columns, without_names
 from hornbook.tasks.reading.notes import RequestedColumns
 from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
 
@@ -49,6 +49,7 @@ TIME = re.compile(
     ([ ,T일.:].*)?  # the time of day""",
     re.VERBOSE,
 )
+LIKE_NUMBER = re.compile(r"\D{0,5}\d[\d., ]*\D{0,5}")  # with a unit or separators, such as $1,250 or 12,50 €
 NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -122,6 +123,8 @@ class Column:
             return False
         if problem_type != "regression":
             return self.has_few_values
+        if is_decimal_comma(self.values):
+            return True
         if not self.values or not all(map(is_number, self.values)):
             return False
         numbers = [float(value) for value in self.values]
@@ -245,9 +248,30 @@ def _label(
         return None, binary
     if len(candidates) == 1:
         return candidates[0].name, ()
-    if needs_label:
-        raise _unclear(table, "label", candidates)
-    return None, ()
+    if not needs_label:
+        return None, ()
+    if problem_type == "regression" and not candidates:
+        _refuse_unread_numbers(table, columns)
+    error = _unclear(table, "label", candidates)
+    if problem_type == "single_label_classification" and candidates and all(each.is_binary for each in candidates):
+        error = ValueError(f"{error}, or give task='multi-label' to predict all of them")
+    raise error
+
+
+def _refuse_unread_numbers(table: RowTable, columns: list[Column]) -> None:
+    """Raises `ValueError` if most values of a column are numbers with a unit or in another notation."""
+    for column in columns:
+        unread = [value for value in column.sample if not is_number(value)]
+        are_numbers = 2 * sum(map(_is_like_number, column.sample)) > len(column.sample)
+        if unread and are_numbers and not column.is_key and not column.is_time:
+            raise ValueError(
+                f"{table.file}: column '{column.name}' has {str(unread[0])[:60]!r}, which cannot be read as a number; "
+                f"write numbers such as 1234.5, or name another column with label= (columns: {table.names})"
+            )
+
+
+def _is_like_number(value: Any) -> bool:
+    return is_number(value) or (isinstance(value, str) and LIKE_NUMBER.fullmatch(value.strip()) is not None)
 
 
 def _is_date(value: Any) -> bool:

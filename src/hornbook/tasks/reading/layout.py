@@ -15,6 +15,9 @@ Tables = Mapping[str, RowTable]  # the table of each split
 
 SPLIT_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
 KNOWN_STEMS = {name for names in SPLIT_NAMES.values() for name in names}
+OTHER_FOLDERS = {"manifest.json": "a corpus", "run.json": "a run", "config.json": "a model"}  # by a file in them
+OTHER_FOLDERS |= {"tokenizer.json": "a tokenizer"}
+TEXT_SUFFIXES = {".txt", ".md", ".gz"}
 SHARD = re.compile(r"-\d+-of-\d+\.")
 
 
@@ -120,6 +123,13 @@ def no_files_message(path: Path, *several: Patterns) -> str:
     contents = ", ".join(sorted(each.name for each in path.iterdir())[:10])
     if not contents:
         return f"{path} is empty: put {(own or expected)[0]}{alternatives} there, or give a file"
+    found = next((what for name, what in OTHER_FOLDERS.items() if (path / name).is_file()), None)
+    endings = {each.suffix.lower() for each in path.iterdir() if each.is_file()}
+    if not found and endings <= TEXT_SUFFIXES and not any(Path(name).suffix.lower() == ".txt" for name in names):
+        found = f"a folder of plain text ({contents})"
+    if found:
+        needed = "a folder with" if published else "a table with a column for the text and one for the label, such as"
+        return f"{path} is {found}, which has no labels: give {needed} {expected[0]}{alternatives}"
     return (
         f"{path} contains none of the expected files: {', '.join(expected)}{alternatives}; only {contents}: rename a "
         "file, or give its path"

@@ -108,7 +108,11 @@ def _data_set(entry: RegisteredTask, splits: Splits, notes: Notes, *, seed: int,
     splits = {split: splits[split] for split in sorted(splits, key=_order)}
     if not any(splits.values()):
         reason = notes.problems.first(*REASONS) or ", ".join(notes.files)
-        raise ValueError(f"no example could be read ({reason}): check the data")
+        has_bad_numbers = notes.problems.count("bad_number") > 0
+        remedy = (
+            "write numbers such as 1234.5, or name another label with label=" if has_bad_numbers else "check the data"
+        )
+        raise ValueError(f"no example could be read ({reason}): {remedy}")
     for split in [split for split in splits if not splits[split]]:
         notes.log(f"the {split} split has no examples and is ignored")
         del splits[split]

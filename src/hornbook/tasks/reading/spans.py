@@ -177,9 +177,9 @@ class OwnSpans(TabularLayout):
     def _examples(self, table: RowTable, split: str, notes: Notes) -> list[SpanExample]:
         requested = notes.requested
         is_test = split.startswith("test")
-        question = find_column(table, requested.column("text"), QUESTIONS, "text")
-        passage = find_column(table, requested.column("pair"), PASSAGES, "pair")
-        answer = find_column(table, requested.column("label"), ANSWERS, "label", may_be_missing=is_test)
+        question = find_column(table, requested.column("text"), QUESTIONS, "text", what="question")
+        passage = find_column(table, requested.column("pair"), PASSAGES, "pair", what="passage")
+        answer = find_column(table, requested.column("label"), ANSWERS, "label", what="answer", may_be_missing=is_test)
         start = find_column(table, None, STARTS, "start", may_be_missing=True)
         key = key_column(table)
         title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)

@@ -180,9 +180,9 @@ def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExam
     if not table.rows:
         return []
     requested = notes.requested
-    words_column = find_column(table, requested.column("text"), WORDS, "text", num_sure=2)
+    words_column = find_column(table, requested.column("text"), WORDS, "text", what="words", num_sure=2)
     is_test = split.startswith("test")
-    tags_column = find_column(table, requested.column("label"), TAGS, "label", may_be_missing=is_test)
+    tags_column = find_column(table, requested.column("label"), TAGS, "label", what="tags", may_be_missing=is_test)
     notes.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
     key = key_column(table, (words_column, tags_column))
     notes.set_roles(text=words_column, label=tags_column, key=key)

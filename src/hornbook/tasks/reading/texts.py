@@ -48,7 +48,7 @@ def text_examples(
                 label = parse(_label_cell(row, columns))
                 defect = ("no_label", "the label is empty") if label is None else None
             except ValueError as error:
-                defect = ("bad_number", str(error))
+                defect = ("bad_number", f"column '{columns.label}': {error}")
         if not text or pair == "":
             defect = ("empty_text", f"the {'pair' if text else 'text'} is empty")
         return TextExample(key, text, pair, label), defect
@@ -90,17 +90,21 @@ class OwnTexts(TabularLayout):
             label += ","  # unlike a column that holds the names of classes
         notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
         cells = table.values(columns.label) if columns.label else []
-        parse, separated = one_class, ""
+        parse, details = one_class, ""
         if self.problem_type == "regression":
-            parse = number_with_comma if is_decimal_comma(cells) else number
+            has_commas = is_decimal_comma(cells)
+            parse, details = (number_with_comma, " with decimal commas") if has_commas else (number, "")
         elif self.problem_type == "multi_label_classification":
             separator = separator_of(cells)
             parse = several_classes(separator)
-            separated = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
+            details = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
         splits = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
         label = columns.label or "', '".join(columns.labels)
-        more = self._described(splits[split]) + separated
-        notes.log_columns(more, text=columns.text, pair=columns.pair, label=label)
+        if not notes.needs_labels:
+            notes.log_columns(text=columns.text, pair=columns.pair)
+        else:
+            more = self._described(splits[split]) + details
+            notes.log_columns(more, text=columns.text, pair=columns.pair, label=label)
         return splits
 
     def _described(self, examples: list[TextExample]) -> str:
