@@ -98,6 +98,21 @@ def test_options_and_the_model_are_checked_before_out_and_the_data(complaint, tm
     assert expected in complaint(*finetune, *extra, "--dry-run")
 
 
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (["--set", "optimizer.l=3"], "did you mean 'optimizer.lr'"),
+        (["--device", "gpu"], "there is no device 'gpu' here"),
+        (["--from", "."], "is not a model folder"),
+    ],
+)
+def test_options_of_pretraining_are_checked_before_out_and_the_corpus(complaint, tmp_path, extra, expected):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.doc").touch()
+    words = ["pretrain", "bert-tiny", "--corpus", tmp_path / "none", "--out", tmp_path / "run"]
+    assert expected in complaint(*words, *extra)
+
+
 @pytest.mark.parametrize("name", ["plain", "with:colon", "with:3", "a b"])
 @pytest.mark.parametrize("weight", ["", ":2", ":0.5"])
 def test_names_of_corpora(hornbook, tmp_path, tiny_corpus, name, weight):

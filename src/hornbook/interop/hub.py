@@ -45,8 +45,7 @@ def model_folder(name: str | Path) -> Path:
         return folder
     if path.is_file():
         raise ValueError(f"{text} is a file: give the folder that holds config.json and model.safetensors")
-    is_path = text.startswith((".", "/", "~")) or text.count("/") > 1 or not text
-    if is_path or ("/" in text and path.parent.is_dir()):
+    if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:
         raise ValueError(f"there is no folder {text}: check the path")
     return _downloaded(text)
 
@@ -65,6 +64,8 @@ def _downloaded(name: str) -> Path:
         reason = f"the hub answered: {str(error).splitlines()[0]}"
     except OSError as error:
         reason = f"the hub cannot be reached ({str(error).splitlines()[0]})"
+    if "/" in name and Path(name).parent.is_dir():
+        raise ValueError(f"there is no folder {name}: check the path")
     raise ValueError(
         f"there is no folder '{name}', and no model of that name could be downloaded: {reason}; "
         "give the path of a folder"
