@@ -118,7 +118,7 @@ def test_what_makes_no_sense(pair, tmp_path):
     ours, _ = pair
     (tmp_path / "text.txt").write_text("the river", encoding="utf-8")
     for stride in (0, CONTEXT + 1):
-        with pytest.raises(ValueError, match="stride must be between 1 and"):
+        with pytest.raises(ValueError, match="stride= must be between 1 and"):
             ours.perplexity(tmp_path / "text.txt", stride)
     with pytest.raises(ValueError, match="documents must be"):
         ours.perplexity(tmp_path / "text.txt", documents="lines")

@@ -233,11 +233,11 @@ def test_resuming_with_another_graph_is_refused(tmp_path, tiny_run, with_vectors
     ("words", "message"),
     [
         (["--reason", "kagnet"], "--reason kagnet needs a graph"),
-        (["--graph", "GRAPH"], "graph has no effect without reason"),
+        (["--graph", "GRAPH"], "--graph has no effect without --reason: give --reason kagnet"),
         (["--reason", "kagnet", "--graph", "nowhere"], "there is no folder"),
         (["--reason", "kagnet", "--graph", "GRAPH", "--vectors", "GRAPH"], "holds no vectors.safetensors"),
         (["--reason", "kogmet", "--graph", "GRAPH"], "kogmet"),
-        (["--reason", "kagnet", "--graph", "GRAPH", "--task", "classification"], "reason is for multiple choice"),
+        (["--reason", "kagnet", "--graph", "GRAPH", "--task", "classification"], "--reason is for multiple choice"),
     ],
 )
 def test_wrong_options(words, message, tmp_path, tiny_run, with_vectors, hornbook):

@@ -146,5 +146,5 @@ def test_a_prefix_space_makes_the_first_word_a_word_inside_a_sentence():
     assert plain.encode_sentences(["the dog"]).ids.tolist() != plain.encode_sentences([" the dog"]).ids.tolist()
     masked = tokenizer.encode(f"the lazy {tokenizer.mask_token}.").ids
     assert masked[-3:] == [tokenizer.mask_id, tokenizer.backend.token_to_id("."), tokenizer.sep_id]
-    with pytest.raises(ValueError, match="add_prefix_space is for kind 'bpe'"):
+    with pytest.raises(ValueError, match="add_prefix_space= is for kind='bpe'"):
         train_tokenizer(DOCUMENTS, vocab_size=NUM_TOKENS, add_prefix_space=True)
