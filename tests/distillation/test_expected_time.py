@@ -19,7 +19,7 @@ SHAPE = {f"model.{name}": value for name, value in SMALL.items()} | {"model.num_
 
 
 def rows() -> list[dict]:
-    return [{"text": rules.PLACES[i % 4], "label": str(i % 2)} for i in range(40)]
+    return [{"text": f"{rules.PLACES[i % 4]} {i}", "label": str(i % 2)} for i in range(40)]
 
 
 @pytest.fixture(scope="module")
