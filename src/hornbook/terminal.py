@@ -101,12 +101,13 @@ def with_bar(function: Callable) -> Callable:
 def short(number: float) -> str:
     """Abbreviates a number to three digits and a unit.
 
-    >>> short(1234567), short(950)
-    ('1.23M', '950')
+    >>> short(1234567), short(999600), short(950)
+    ('1.23M', '1M', '950')
     """
+    rounded = float(f"{number:.3g}")  # 999,600 is 1M
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= limit:
-            return f"{number / limit:.3g}{unit}"
+        if rounded >= limit:
+            return f"{rounded / limit:.3g}{unit}"
     return f"{number:.0f}"
 
 

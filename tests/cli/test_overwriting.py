@@ -35,6 +35,10 @@ def test_what_it_refuses(hornbook, complaint, training, tmp_path, tiny_text_file
     assert "notes.txt, which hornbook did not write" in complaint(*training, "--overwrite")
     assert (run / "notes.txt").exists() and (run / "run.json").exists()
     (run / "notes.txt").unlink()
+    (run / "photo.png").write_bytes(b"mine")
+    assert "photo.png, which hornbook did not write" in complaint(*training, "--overwrite")
+    (run / "photo.png").rename(run / "curves.png")
+    hornbook(*training, "--overwrite")  # a picture of the report
     build = ["corpus", "build", tiny_text_file, "--tokenizer", tiny_tokenizer, "--out", run, "--overwrite"]
     assert "holds a run" in complaint(*build)
     mine = tmp_path / "mine"

@@ -231,7 +231,7 @@ def test_a_block_takes_a_few_seconds_whatever_the_speed(monkeypatch, model, tabl
     monkeypatch.setattr(building.time, "monotonic", lambda: clock[0])
     hornbook.build_index(table, tmp_path / "index", loaded, text="body")
     assert blocks[0] == building.FIRST_ROWS and sum(blocks) == 60
-    assert all(size * 0.6 <= building.SECONDS for size in blocks[1:])
+    assert all(size * 0.6 <= building.SECONDS_PER_BLOCK for size in blocks[1:])
 
 
 def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):

@@ -101,7 +101,7 @@ def test_streamed_is_as_not_streamed(model, settings):
     def listen(prompt: int, sample: int, text: str) -> None:
         streamed[prompt, sample] = streamed.get((prompt, sample), "") + text
 
-    assert model.generate(prompts, 25, **settings, on_token=listen) == expected
+    assert model.generate(prompts, 25, **settings, on_text=listen) == expected
     for prompt, its in enumerate(expected):
         for sample, each in enumerate(its):
             assert streamed.get((prompt, sample), "") == each.text
@@ -112,7 +112,7 @@ def test_a_text_ends_before_its_stop_string(model, settings):
     (whole,) = model.generate("the river", 25, **settings)
     stop = whole.text[3:6]  # of several tokens, or of parts of them
     for listen in (None, lambda *_: None):
-        (found,) = model.generate("the river", 25, stop=["never!", stop], on_token=listen, **settings)
+        (found,) = model.generate("the river", 25, stop=["never!", stop], on_text=listen, **settings)
         assert found.finish_reason == "stop" and stop not in found.text
         if "seed" in settings:
             assert found.text == whole.text.partition(stop)[0]

@@ -167,8 +167,8 @@ def test_a_full_context_is_reported_apart_from_the_text(run, gpt):
 
 
 def test_a_stopped_text_ends_its_line(run, gpt, monkeypatch):
-    def stopped(self, prompt, *_, on_token, **__):
-        on_token(0, 0, " river")
+    def stopped(self, prompt, *_, on_text, **__):
+        on_text(0, 0, " river")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(DecoderModel, "generate", stopped)

@@ -11,7 +11,7 @@ from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.plots.run import curves_figure
+from hornbook.report.plots.run import pretraining_curves
 from hornbook.report.run_files import ReportedRun
 from hornbook.runs.finetuning import finetune_text as text_run
 from hornbook.runs.finetuning.finetune_text import documents, finetune_text, read_joint
@@ -88,7 +88,7 @@ def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
         "colour, size" in page and "of answer tokens: exp of the clm loss" in page and "answer-token accuracy" in page
     )
     assert "next token" not in page and "next-token" not in page
-    titles = [axes.get_title(loc="left") for axes in curves_figure(ReportedRun.load(out)).axes]
+    titles = [axes.get_title(loc="left") for axes in pretraining_curves(ReportedRun.load(out)).axes]
     assert "Loss on answer tokens (clm)" in titles
 
 

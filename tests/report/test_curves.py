@@ -7,14 +7,14 @@ import pytest
 from synthetic_runs import RUN, train_lines, validation_lines
 
 from hornbook.report.plots.drawing import picture, short_power, smoothed, thinned
-from hornbook.report.plots.run import curves_figure
+from hornbook.report.plots.run import pretraining_curves
 from hornbook.report.run_files import ReportedRun
 
 pytestmark = pytest.mark.pictures
 
 
 def titles(run):
-    return [axes.get_title(loc="left") for axes in curves_figure(run).axes]
+    return [axes.get_title(loc="left") for axes in pretraining_curves(run).axes]
 
 
 def test_every_number_has_its_panel(make_run):
@@ -22,10 +22,10 @@ def test_every_number_has_its_panel(make_run):
     run = ReportedRun.load(make_run([*train_lines(3000), *validation_lines(3000), event]))
     found = titles(run)
     assert [title.split()[0] for title in found] == ["Loss", "Loss", "Next-sentence", "Accuracy", "Learning", "Tokens"]
-    masked = curves_figure(run).axes[1]
+    masked = pretraining_curves(run).axes[1]
     assert [text.get_text() for text in masked.texts] == ["unigram baseline: 6.61"]
     assert any(list(line.get_xdata()) == [1203, 1203] for line in masked.lines)
-    picture(curves_figure(run), "curves", run.folder / "curves.png")
+    picture(pretraining_curves(run), "curves", run.folder / "curves.png")
     png = (run.folder / "curves.png").read_bytes()
     assert png[:4] == b"\x89PNG" and len(png) > 30_000
     assert struct.unpack(">II", png[16:24])[0] > 1000
@@ -40,7 +40,7 @@ def test_without_next_sentence_one_loss_is_enough(make_run):
 def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, make_run):
     run = ReportedRun.load(make_run(train_lines(1000, sentence=sentence) + validation_lines(1000, sentence=sentence)))
     assert titles(run)[2] == f"{words} loss ({sentence})"
-    assert [text.get_text() for text in curves_figure(run).axes[2].texts] == ["chance: 0.69"]
+    assert [text.get_text() for text in pretraining_curves(run).axes[2].texts] == ["chance: 0.69"]
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, m
     ids=["one line", "no validation", "no training", "no numbers", "hardly anything"],
 )
 def test_any_run_can_be_drawn(make_run, lines):
-    figure = curves_figure(ReportedRun.load(make_run(lines, unigram_baseline={})))
+    figure = pretraining_curves(ReportedRun.load(make_run(lines, unigram_baseline={})))
     assert len(picture(figure, "curves").address) > 5_000
 
 
 def test_a_hundred_thousand_lines_are_thinned_out(tmp_path):
     run = ReportedRun(tmp_path, RUN, train_lines(1_000_000))
     began = time.monotonic()
-    figure = curves_figure(run)
+    figure = pretraining_curves(run)
     assert time.monotonic() - began < 10
     assert max(len(line.get_xdata()) for axes in figure.axes for line in axes.lines) <= 1500
 
@@ -73,7 +73,7 @@ def test_a_spike_survives_thinning_and_does_not_press_the_curve_flat(make_run):
     assert 1000.0 in thinned(np.arange(10_000), values)[1]
     lines = train_lines(10_000, sentence=None)
     lines[500]["mlm"] = 1000.0
-    assert curves_figure(ReportedRun.load(make_run(lines))).axes[0].get_ylim()[1] < 12
+    assert pretraining_curves(ReportedRun.load(make_run(lines))).axes[0].get_ylim()[1] < 12
 
 
 def test_smoothing_leaves_out_what_is_no_number():
@@ -83,7 +83,7 @@ def test_smoothing_leaves_out_what_is_no_number():
 
 def test_a_run_without_metrics_has_no_curves(make_run):
     with pytest.raises(ValueError, match="no metrics yet"):
-        curves_figure(ReportedRun.load(make_run()))
+        pretraining_curves(ReportedRun.load(make_run()))
 
 
 def test_tick_labels_are_not_rounded():

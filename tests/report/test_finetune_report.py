@@ -14,7 +14,7 @@ from hornbook.report.card import write_card
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.plots.run import confusion_figure, learning_figure
+from hornbook.report.plots.run import confusion_figure, finetuning_curves
 from hornbook.report.plots.scores import curve_figure, trials_figure
 from hornbook.report.trials import draw, read_curve, read_trials
 
@@ -374,7 +374,7 @@ def test_scores_are_drawn_up_to_one(make_task_run, kind, most):
     top = {run.metric_for_best: most / 1.02}
     lines = [json.dumps(line | (top if line["kind"] == "validation" else {})) for line in metrics]
     (folder / "metrics.jsonl").write_text("\n".join(lines))
-    axes = learning_figure(opened(folder)).axes[1]
+    axes = finetuning_curves(opened(folder)).axes[1]
     assert most / 1.02 < axes.get_ylim()[1] <= most
 
 
@@ -383,7 +383,7 @@ def test_errors_above_one_are_not_drawn_among_the_scores(make_task_run):
     other = {"mean_absolute_error": 1.7, "macro_f1": 0.5}
     lines = [line | (other if line["kind"] == "validation" else {}) for line in opened(folder).metrics]
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    axes = learning_figure(opened(folder)).axes[1]
+    axes = finetuning_curves(opened(folder)).axes[1]
     labels = [line.get_label() for line in axes.get_lines()]
     assert "macro F1" in labels and "mean absolute error" not in labels
 
@@ -464,7 +464,7 @@ def test_info_of_a_model_that_transformers_wrote(tmp_path, config, task, labels)
 
 @pytest.mark.pictures
 def test_no_score_above_one_is_on_the_axis(make_task_run):
-    figure = learning_figure(ReportedTaskRun.load(make_task_run(found=scores(matthews=1.0))))
+    figure = finetuning_curves(ReportedTaskRun.load(make_task_run(found=scores(matthews=1.0))))
     axes = next(axes for axes in figure.axes if axes.get_title(loc="left") == "Scores on dev")
     shown = axes.yaxis.get_major_formatter()
     assert (shown(0.98, 0), shown(1.0, 0), shown(1.02, 0)) == ("0.98", "1", "")

@@ -257,6 +257,7 @@ def test_completions_refuse_what_they_would_ignore(client):
         message = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", **{name: value})
         assert message == f"{name} is not supported: omit it"
     assert "lower n" in refusal(client, "/v1/completions", 422, model="gpt", prompt=["the"] * 20, n=10)
+    assert "set n to 1" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the", n=2, temperature=0)
     assert "more than the model's context" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the " * 3000)
 
 

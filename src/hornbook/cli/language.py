@@ -75,7 +75,7 @@ def generate(
     options["max_new_tokens"] = MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens
     stream = _Stream(prompt) if num == 1 else None  # several texts are printed when all are finished
     try:
-        texts = loaded.generate(prompt, **options, stop=stop or (), num=num, slide=slide, on_token=stream)
+        texts = loaded.generate(prompt, **options, stop=stop or (), num=num, slide=slide, on_text=stream)
     except KeyboardInterrupt:
         print_result("")  # ends the line of the text so far
         raise

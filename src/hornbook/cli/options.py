@@ -1,4 +1,4 @@
-"""How options of commands are declared; those that several commands have; messages of the library in their words."""
+"""Declares options and those that commands share, and rewrites messages of the library with the names of options."""
 
 import functools
 import inspect

@@ -8,11 +8,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 RUN = {"run", "fine-tuned run", "several runs", "baseline", "probe"}
-# Everything that hornbook writes at the top level of any kind of folder.
+# The pictures that reports write.
+PLOTS = (
+    *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "trials.png", "curve.png", "score-by-flops.png"),
+    *("score-by-shots.png", "comparison.png"),
+)
+# Everything that hornbook writes at the top level of any kind of folder, besides these.
 OWN_NAMES = """
     run.json metrics.jsonl samples.json tensorboard checkpoints best kept generator stages config.json
     model.safetensors tokenizer.json tokenizer_config.json projections.safetensors task.json scores.json
-    predictions-*.jsonl attention.json illustrations.json teacher augmented.json* README.md report.html *.png trials
+    predictions-*.jsonl attention.json illustrations.json teacher augmented.json* README.md report.html trials
     trials.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json tagger.safetensors
     results.json skipped.json pretrained running RESULTS-*.md .job_locks modules.json 1_Pooling
     sentence_bert_config.json config_sentence_transformers.json index.json vectors.f32 vectors.i8 scales.f32
@@ -68,7 +73,9 @@ def refuse_foreign(out: Path, kinds: set[str]) -> None:
     if not out.is_dir():
         raise ValueError(f"{out} is a file: --overwrite replaces only folders that hornbook wrote")
     foreign = [
-        path.name for path in out.iterdir() if not any(fnmatch.fnmatch(path.name, own) for own in OWN_NAMES.split())
+        path.name
+        for path in out.iterdir()
+        if not any(fnmatch.fnmatch(path.name, own) for own in (*OWN_NAMES.split(), *PLOTS))
     ]
     if foreign:
         raise ValueError(f"{out} holds {min(foreign)}, which hornbook did not write: move it, or choose another --out")

@@ -156,9 +156,9 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
     if predictor.num_truncated:
         log(f"{predictor.num_truncated:,} texts were truncated to {predictor.max_length} tokens")
-    if predictor.num_unlike:
+    if predictor.num_mismatched:
         trained_on = "pairs ('A ||| B')" if predictor.spec.has_pairs else "single texts"
-        log(f"note: the model was trained on {trained_on}, but {predictor.num_unlike:,} of these inputs are not")
+        log(f"note: the model was trained on {trained_on}, but {predictor.num_mismatched:,} of these inputs are not")
     columns = [row.columns for row in inputs] if any(row.columns for row in inputs) else []
     rows = predictor.describe([row.example for row in inputs], predictions)
     problems = ({"problem": row.problem} if row.problem else {} for row in inputs)

@@ -7,12 +7,9 @@ from typer.core import TyperGroup
 
 from hornbook.cli.app import app, print_json
 from hornbook.cli.options import argument, flag
+from hornbook.cli.overwriting import PLOTS
 from hornbook.terminal import log, print_result, table
 
-PLOTS = (
-    *("curves.png", "confusion.png", "scatter.png", "thresholds.png", "trials.png", "curve.png", "score-by-flops.png"),
-    "comparison.png",
-)
 Folder = argument(Path, "The folder that holds the runs.")
 
 

@@ -19,7 +19,7 @@ from hornbook.data.problems import Problems
 from hornbook.data.readers import DocumentBoundary, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.encoder import HybridEncoder
-from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationConfig, OnToken, generate
+from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationConfig, OnText, generate
 from hornbook.inference.loaded import LoadedModel, as_texts
 from hornbook.inference.ngrams import ORDER, NGrams
 from hornbook.inference.scoring import (
@@ -59,12 +59,12 @@ class DecoderModel(LoadedModel):
         num: int = 1,
         slide: bool = False,
         begin_suppress_tokens: Collection[int] = (),
-        on_token: OnToken | None = None,
+        on_text: OnText | None = None,
     ) -> list[Generated] | list[list[Generated]]:
         """Returns `num` continuations of a prompt; for a list of prompts, a list of these lists.
 
         `temperature` defaults to 1; 0 is greedy decoding. `top_k` and `top_p` sample from the most likely tokens only.
-        `num_beams` above 1 is beam search, without sampling. `on_token` is called with (index of the prompt, index of
+        `num_beams` above 1 is beam search, without sampling. `on_text` is called with (index of the prompt, index of
         the sample, new text) during generation; with beams, at the end.
 
         A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_new_tokens`,
@@ -94,12 +94,12 @@ class DecoderModel(LoadedModel):
         beam_settings = BeamSettings(num_beams, length_penalty, early_stopping)
         if num_beams > 1:
             generated = beam_search(self.model, self.tokenizer, ids, config, beam_settings, self.eos_id)
-            if on_token is not None:
+            if on_text is not None:
                 for i, samples in enumerate(generated):
                     for sample, text in enumerate(samples):
-                        on_token(i, sample, text.text)
+                        on_text(i, sample, text.text)
         else:
-            generated = generate(self.model, self.tokenizer, ids, config, self.eos_id, on_token)
+            generated = generate(self.model, self.tokenizer, ids, config, self.eos_id, on_text)
         return generated[0] if isinstance(prompts, str) else generated
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:

@@ -21,7 +21,7 @@ from hornbook.tasks.text.sampling import SamplingSettings
 from hornbook.text.tokenizer import Tokenizer
 
 FinishReason = Literal["end", "stop", "length", "context"]
-OnToken = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
+OnText = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
 
 MAX_NEW_TOKENS = 100
 BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
@@ -226,7 +226,7 @@ def generate(
     prompts: Sequence[Sequence[int]],
     config: GenerationConfig,
     eos_id: int | None = None,
-    on_token: OnToken | None = None,
+    on_text: OnText | None = None,
 ) -> list[list[Generated]]:
     """Returns `config.num` continuations of each prompt. Token ids that the tokenizer does not have are never chosen.
 
@@ -239,7 +239,7 @@ def generate(
     for group in group_prompts(prompts, config.num, config.max_new_tokens, context):
         samples = [(i, sample) for i in group for sample in range(config.num)]
         sequences = [
-            GeneratedSequence(prompts[i], config, tokenizer, eos_id, context, on_token and partial(on_token, i, sample))
+            GeneratedSequence(prompts[i], config, tokenizer, eos_id, context, on_text and partial(on_text, i, sample))
             for i, sample in samples
         ]
         _generate_batch(model, [prompts[i] for i in group], sequences, config, tokenizer.vocab_size)

@@ -53,7 +53,7 @@ FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  #
 class TaskModel:
     """A fine-tuned model, loaded with all that prediction needs. `columns` are the column names given to its run,
     `trained_on` is the fingerprint of its training data, and `seed` is the seed by which a validation split was held
-    out of them."""
+    out of it."""
 
     folder: Path
     model: nn.Module
@@ -69,7 +69,7 @@ class TaskModel:
 
 class Predictor:
     """One fine-tuned model, or an ensemble. After a call, `num_truncated` is the number of truncated texts, and
-    `num_unlike` the number of single texts given to a model trained on pairs, or the reverse."""
+    `num_mismatched` the number of single texts given to a model trained on pairs, or the reverse."""
 
     def __init__(self, members: Sequence[TaskModel]):
         check_agreement(members)
@@ -77,7 +77,7 @@ class Predictor:
         self.tokenizer, self.spec = members[0].tokenizer, members[0].spec
         self.max_length = min(member.max_length for member in members)
         self.spec = replace(self.spec, task=self.spec.task.merged([member.spec.task for member in members]))
-        self.num_truncated = self.num_unlike = 0
+        self.num_truncated = self.num_mismatched = 0
 
     @property
     def task(self) -> Task:
@@ -124,7 +124,7 @@ class Predictor:
         predictions: list[Any] = [None] * len(examples)
         self.num_truncated = num_done = 0
         has_pairs = self.spec.has_pairs
-        self.num_unlike = sum(has_pairs is not None and each.has_pair not in (None, has_pairs) for each in examples)
+        self.num_mismatched = sum(has_pairs is not None and each.has_pair not in (None, has_pairs) for each in examples)
         for task, indices in self._groups(examples):
             num, before = len(indices), num_done
             report = on_progress and (lambda part, before=before, num=num: on_progress(before + int(part * num)))
@@ -215,7 +215,7 @@ class Predictor:
             spec.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
         )
 
-    def _warn_trained_on(self, data: DataSet) -> list[str]:
+    def _training_data_notes(self, data: DataSet) -> list[str]:
         """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
         member, examples = self.members[0], data.splits.get("dev", [])
         if member.trained_on is None or list(data.splits) != ["dev"] or len(examples) < FEWEST:
@@ -244,7 +244,7 @@ class Predictor:
             **{"task": spec.name, "metric_for_best": spec.task.metrics[0]},
             **{"splits": {}, "tables": {}, "examples": {}, "unlabelled": {}, "truncated_texts": {}},
             **{"unknown_labels": [], "messages": list(data_set.messages), "problems": data_set.problems.to_dict()},
-            "notes": self._warn_trained_on(data_set),
+            "notes": self._training_data_notes(data_set),
         }
         unknown: set[str] = set()
         for name in _chosen_splits(data_set, split):
@@ -335,17 +335,17 @@ def _load_member(name: str | Path, graph: str | Path | None = None, task: str | 
 def with_linker(member: TaskModel, graph: str | Path | None = None) -> TaskModel:
     """The member with the entity linker of its graph, if it reads entities. The graph is `graph`, or where it was in
     training."""
-    trained_with = member.spec.graph
-    if trained_with is None:
+    graph_record = member.spec.graph
+    if graph_record is None:
         if graph is not None and member.grounder is None:
             raise ValueError(f"{member.folder} was trained without a graph: leave out graph=")
         return member
-    if graph is None and not (Path(trained_with["folder"]) / "manifest.json").is_file():
+    if graph is None and not (Path(graph_record["folder"]) / "manifest.json").is_file():
         raise ValueError(
-            f"the graph {trained_with['folder']}, which {member.folder} was trained with, is not there: give its "
+            f"the graph {graph_record['folder']}, which {member.folder} was trained with, is not there: give its "
             "folder with graph="
         )
-    return replace(member, linker=open_linker(graph or trained_with["folder"], member.model))
+    return replace(member, linker=open_linker(graph or graph_record["folder"], member.model))
 
 
 def read_finished_record(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 per class, entity type or tag, and the confusion matrix."""
+"""Precision, recall and F1 per class, entity type or tag, the confusion matrix, and the mistakes that reports list."""
 
 import math
 from collections import Counter

@@ -5,13 +5,20 @@ from pathlib import Path
 
 from hornbook.metrics.formatting import cut, number, percent  # noqa: F401
 
+UNITS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
 
 def amount(value: float) -> str:
-    """12,345; 12.3 million; 3.30 billion."""
-    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {word}" if abs(value) >= 10 * size else f"{value / size:.2f} {word}"
-    return f"{value:,.0f}"
+    """12,345; 12.3 million; 3.30 billion.
+
+    >>> amount(12345), amount(999_600_000), amount(3.3e9)
+    ('12,345', '1.00 billion', '3.30 billion')
+    """
+    if abs(value) < 1e6:
+        return f"{value:,.0f}"
+    rounded = float(f"{value:.3g}")  # 999.6 million is 1.00 billion
+    size, word = next(each for each in UNITS if abs(rounded) >= each[0])
+    return f"{rounded / size:.3g} {word}" if abs(rounded) >= 10 * size else f"{rounded / size:.2f} {word}"
 
 
 def parameters(trained: int | None, kept: int | None, thing: str = "") -> str:

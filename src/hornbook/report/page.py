@@ -15,10 +15,10 @@ from hornbook.report.measured import COMPARISON_FILE, write_comparison_page
 from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.run import (
     confusion_figure,
-    curves_figure,
+    finetuning_curves,
     has_curves,
     heads_figure,
-    learning_figure,
+    pretraining_curves,
     scatter_figure,
     thresholds_figure,
 )
@@ -61,7 +61,7 @@ def _write_run_page(run: ReportedRun) -> Path:
     curves = None
     if run.train or run.validations:
         alt = "Losses, accuracy, learning rate and speed by step"
-        curves = picture(curves_figure(run), alt, run.folder / "curves.png")
+        curves = picture(pretraining_curves(run), alt, run.folder / "curves.png")
     mask = mask_token(run.folder)
     samples = [split_sample(sample, mask) for sample in run.samples]
     is_right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]
@@ -130,10 +130,10 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
     curves, stages = None, []
     if has_curves(run):
         alt = "Training loss, dev loss and dev scores by step"
-        curves = picture(learning_figure(run), alt, run.folder / "curves.png")
+        curves = picture(finetuning_curves(run), alt, run.folder / "curves.png")
     for stage in run.earlier_stages:
         file = stage.run.folder / "curves.png"
-        plot = picture(curves_figure(stage.run), f"Curves of {stage.title}", file) if stage.run.train else None
+        plot = picture(pretraining_curves(stage.run), f"Curves of {stage.title}", file) if stage.run.train else None
         stages.append((stage, plot))
     return write_page(
         run.folder,

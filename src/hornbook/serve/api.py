@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
-from hornbook.serve.engine import Engine, GenerationEngine, QueuedRequest, Run
+from hornbook.serve.engine import Engine, GenerationEngine, Job, Run
 from hornbook.serve.middleware import Metrics
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import MAX_ITEMS, MODEL_ROUTES
@@ -90,7 +90,7 @@ class Server:
         except ValueError as error:
             raise HTTPException(422, model.public(str(error))) from None
 
-    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> QueuedRequest:
+    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> Job:
         """Queues a request."""
         return model.engine.submit(key, items, run, await self.tokenized(model, items, model.count))
 
@@ -100,7 +100,7 @@ class Server:
         return await self.wait(request, model, job)
 
     async def wait(
-        self, request: Request, model: ServedModel, job: QueuedRequest, begun: asyncio.Future | None = None
+        self, request: Request, model: ServedModel, job: Job, begun: asyncio.Future | None = None
     ) -> Sequence[Any]:
         """The results of a job; with `begun`, returns nothing as soon as that is done."""
         gone = asyncio.ensure_future(_disconnected(request))

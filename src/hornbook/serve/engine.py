@@ -20,7 +20,7 @@ from typing import Any
 
 from hornbook.inference.continuous import ContinuousBatch
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.generation import GeneratedSequence, GenerationConfig, OnToken, fit_prompts
+from hornbook.inference.generation import GeneratedSequence, GenerationConfig, OnText, fit_prompts
 from hornbook.lifecycle.run_folder import ignore
 
 Run = Callable[[list], Sequence[Any]]  # one result per item
@@ -36,8 +36,8 @@ class QueueFull(Exception):
 
 
 @dataclass(eq=False, kw_only=True)
-class QueuedRequest:
-    """A request of the running event loop: `await job.future` is its result."""
+class Job:
+    """One request, submitted from the running event loop; `await job.future` gives its result."""
 
     num_tokens: int
     is_cancelled: bool = False  # the client is gone, or its time is up
@@ -67,7 +67,7 @@ class QueuedRequest:
 
 
 @dataclass(eq=False, kw_only=True)
-class _OperationJob(QueuedRequest):
+class _OperationJob(Job):
     key: Hashable  # jobs with the same key may run in one batch
     items: list
     run: Run
@@ -104,7 +104,7 @@ class Queue:
             self.changed.notify()
         self.thread.join()
 
-    def _enqueue(self, job: QueuedRequest) -> None:
+    def _enqueue(self, job: Job) -> None:
         with self.changed:
             self._drop_cancelled()
             if len(self.waiting) >= self.max_queue:
@@ -153,7 +153,7 @@ class Engine(Queue):
         self.num_running = 0
         self.thread.start()
 
-    def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> QueuedRequest:
+    def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> Job:
         """Queues a job and returns it: `await job.future` is one result per item."""
         job = _OperationJob(key=key, items=items, run=run, num_tokens=num_tokens)
         self._enqueue(job)
@@ -204,12 +204,12 @@ class Engine(Queue):
 
 
 @dataclass(eq=False, kw_only=True)
-class _GenerationJob(QueuedRequest):
+class _GenerationJob(Job):
     """A request for texts: choice (i, j) is sample j of prompt i."""
 
     prompts: list[list[int]]
     config: GenerationConfig
-    on_text: OnToken | None
+    on_text: OnText | None
     sequences: dict[tuple[int, int], GeneratedSequence] = field(default_factory=dict)
     started: float = 0.0
 
@@ -248,9 +248,7 @@ class GenerationEngine(Queue):
         """The token ids of prompts; a `ValueError` if one does not fit into the context."""
         return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
 
-    def submit(
-        self, prompts: list[list[int]], config: GenerationConfig, on_text: OnToken | None = None
-    ) -> QueuedRequest:
+    def submit(self, prompts: list[list[int]], config: GenerationConfig, on_text: OnText | None = None) -> Job:
         """Queues a request: `await job.future` is a list of texts per prompt."""
         num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num * len(prompts)
         job = _GenerationJob(prompts=prompts, config=config, on_text=on_text, num_tokens=num_tokens)

@@ -14,10 +14,10 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from hornbook.inference.generation import Generated, GenerationConfig, OnToken
+from hornbook.inference.generation import Generated, GenerationConfig, OnText
 from hornbook.inference.loaded import l2_normalized
 from hornbook.serve.api import Server
-from hornbook.serve.engine import QueuedRequest
+from hornbook.serve.engine import Job
 from hornbook.serve.middleware import error_body
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, LARGEST_SEED, MODEL_ROUTES, Text
@@ -192,6 +192,8 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         settings = body.settings()
         if len(prompts) * settings["num"] > MAX_CHOICES:
             raise HTTPException(422, f"the request asks for more than {MAX_CHOICES} texts: lower n")
+        if settings["num"] > 1 and settings["temperature"] == 0:
+            raise HTTPException(422, "temperature 0 gives the same text every time: set n to 1, or raise temperature")
         texts = _Completion(server, model, body, prompts, settings)
         return await (texts.stream(request) if body.stream else texts.whole(request))
 
@@ -211,7 +213,7 @@ class _Completion:
         self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
-    async def _submit(self, on_text: OnToken | None = None) -> QueuedRequest:
+    async def _submit(self, on_text: OnText | None = None) -> Job:
         try:
             config = GenerationConfig(**self.settings)
         except ValueError as error:
@@ -255,7 +257,7 @@ class _Completion:
             self._events(job, events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
         )
 
-    async def _events(self, job: QueuedRequest, events: asyncio.Queue) -> AsyncIterator[str]:
+    async def _events(self, job: Job, events: asyncio.Queue) -> AsyncIterator[str]:
         try:
             if self.body.echo:
                 repeated = [prompt for prompt in self.prompts for _ in range(self.settings["num"])]

@@ -194,8 +194,8 @@ class Condition(ValidatedSettings):
 
 @dataclass(frozen=True)
 class Claim(ValidatedSettings):
-    """A published claim. It holds if all its conditions hold. It does not hold if a condition fails that is not a
-    premise and whose premise holds."""
+    """A published claim. It holds if all its conditions hold. It does not hold if a condition other than a
+    premise fails, unless a premise on its arm does not hold."""
 
     name: str = setting("", "short name")
     description: str = setting("", "the claim in one sentence")
@@ -247,7 +247,7 @@ class Experiment(ValidatedSettings):
 
     @property
     def fewest_arms(self) -> int:
-        """Two, which are compared, unless an arm is measured against a bar."""
+        """Two, which are compared, unless the score of an arm is compared with a fixed bound."""
         return 1 if any(each.metric == "score" for claim in self.claims for each in claim.conditions) else 2
 
     def _refuse_unknown_arms(self) -> None:

@@ -109,16 +109,16 @@ def _start_worker(stop_event) -> None:
     disable_signal_handlers()
 
 
-def _run(job: FinetuningArguments) -> dict | None:
+def _run(arguments: FinetuningArguments) -> dict | None:
     """Runs one job; None if it was stopped, also before it started, because queued jobs cannot always be cancelled."""
 
     def should_stop(_: object = None) -> bool:
-        return _stop_event.is_set() or (job.until is not None and time.time() > job.until)
+        return _stop_event.is_set() or (arguments.until is not None and time.time() > arguments.until)
 
     if should_stop():
         return None
     try:
-        return run_finetuning(job, should_stop)
+        return run_finetuning(arguments, should_stop)
     except RuntimeError as error:
         if "CUDA error" not in str(error):
             raise

@@ -113,7 +113,7 @@ def embed_graph(
         folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.to_record())
     configure_torch(runtime)
     training = _Training(opened, folder, chosen, held_out, runtime, on_progress or (lambda status: None))
-    # Explicitly without the check, whose default prints a warning.
+    # The check is turned off explicitly, as leaving it at its default prints a warning.
     with Signals() as signals, torch.sparse.check_sparse_tensor_invariants(False):
         return training.run(signals, minutes)
 

@@ -43,7 +43,7 @@ from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import is_table
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-SECONDS = 3.0  # per block of rows that are embedded, written and committed together
+SECONDS_PER_BLOCK = 3.0  # per block of rows that are embedded, written and committed together
 FIRST_ROWS, MAX_ROWS = 16, 16_384  # of a block
 NUMBERED = "none"  # as `key`: rows get their number as id
 
@@ -289,7 +289,7 @@ def build_index(
                 manifest = Manifest(_full_name(name), *embedding, dtype or "float32", 0, 0, read.names, (source,))
             else:  # resumed, or with another source
                 manifest = replace(before, sources=(*before.sources, source)) if before.is_finished else before
-            first_id = _check_ids(read, manifest, out, log)
+            first_id = _first_new_id(read, manifest, out, log)
             num_bytes = len(read) * manifest.width * (4 if manifest.dtype == "float32" else 2)
             refuse_beyond_disk(out, num_bytes, "the vectors need", "write elsewhere, or use dtype='int8'")
             if before != manifest:
@@ -337,7 +337,7 @@ def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -
     return False
 
 
-def _check_ids(texts: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
+def _first_new_id(texts: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
     """Raises if an id is in the index already. Rows without ids that are appended continue the numbering: returns the
     number of the first one."""
     num_before = manifest.count - manifest.sources[-1].done
@@ -370,7 +370,7 @@ def _embed_rows(
     on_progress: Callable[[int, int], None] | None,
 ) -> Manifest:
     """Embeds the rows of the last source that are not in the index yet, and commits them block by block. A block takes
-    about `SECONDS`, so that Ctrl-C or a kill loses no more. Returns the manifest of the complete index."""
+    about `SECONDS_PER_BLOCK`, so that Ctrl-C or a kill loses no more. Returns the manifest of the complete index."""
     writer, total, size = IndexWriter(out, manifest), len(texts), FIRST_ROWS
     first = manifest.sources[-1].done
     try:
@@ -399,4 +399,4 @@ def next_size(size: int, seconds: float) -> int:
     >>> next_size(256, 0.1), next_size(2048, 12.0), next_size(1024, 3.0)
     (512, 512, 1024)
     """
-    return int(min(max(size * min(SECONDS / max(seconds, 1e-9), 2), 1), MAX_ROWS))
+    return int(min(max(size * min(SECONDS_PER_BLOCK / max(seconds, 1e-9), 2), 1), MAX_ROWS))

@@ -149,8 +149,8 @@ def search(
 def search_index(
     index: Index, queries_QD: np.ndarray, top_k: int, chosen: np.ndarray | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each query the scores and the rows of the `top_k` nearest vectors, best first. int8 vectors are searched
-    first without, then their best candidates with the residuals."""
+    """For each query the scores and the rows of the `top_k` nearest vectors, best first. int8 vectors are first
+    searched without their residuals; the best candidates are then ranked with them."""
     if index.residuals_ND is None:
         return list(zip(*top_rows(queries_QD, index.vectors_ND, None, top_k, chosen), strict=True))
     _, candidates = top_rows(queries_QD, index.vectors_ND, index.scales_N, CANDIDATES * top_k, chosen)

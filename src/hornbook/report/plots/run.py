@@ -1,6 +1,5 @@
-"""Plots of one run. Learning curves as one figure: those of a pre-training run and those of a fine-tuning run. Dev
-predictions against gold labels: a confusion matrix for classes, a scatter plot for numbers, scores by no-answer
-threshold. Heat maps of attention heads."""
+"""Plots of one run: learning curves, dev predictions against gold labels, scores by no-answer threshold, and attention
+heads."""
 
 import math
 from collections.abc import Callable
@@ -55,7 +54,7 @@ NO_SPAN = 1e3  # no-answer scores of questions for which there is no span are ab
 
 
 @in_style
-def curves_figure(run: ReportedRun) -> Figure:
+def pretraining_curves(run: ReportedRun) -> Figure:
     """One panel per loss, then accuracy, learning rate and speed, as far as the run has logged them."""
     panels = _panels(run)
     if not panels:
@@ -195,7 +194,7 @@ def _mark_events(axes: Axes, run: ReportedRun, label: str | None = None) -> None
 
 
 @in_style
-def learning_figure(run: ReportedTaskRun) -> Figure:
+def finetuning_curves(run: ReportedTaskRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
     named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES and _fits_axis(run, name)]
     names = sorted(named, key=lambda name: name != run.metric_for_best)[:MAX_SCORES]  # that of model selection first
