@@ -186,8 +186,8 @@ class Batch:
     group_size: int = 1  # consecutive sequences that are classified together, such as the choices of one question
     num_padding_sequences: int = 0  # sequences at the end that only fill a bucket
     run_fraction: float = 1.0  # fraction of the run's steps that are done, for what depends on it; 1 in validation
-    # The first tokens, which are whole sequences, attend to the left only and all others to both sides, whatever the
-    # direction of the model; None: all as the model does.
+    # Number of tokens at the start, whole sequences, that attend to the left only; all others attend to both sides,
+    # whatever the model's direction. None: the model's direction for all.
     num_causal: int | None = None
 
     @property
@@ -298,9 +298,13 @@ class Batch:
             num_causal = int(min(max(num_causal - origins[TOKENS], 0), self.offsets_host[last] - origins[TOKENS]))
         return dataclasses.replace(part, num_padding_sequences=num_padding, num_causal=num_causal)
 
-    def as_padding(self, is_padding: bool = True) -> Self:
+    def as_padding(self) -> Self:
         """The same sequences as padding only: an empty part of a batch that can still be computed."""
-        return dataclasses.replace(self, num_padding_sequences=self.num_sequences if is_padding else 0)
+        return dataclasses.replace(self, num_padding_sequences=self.num_sequences)
+
+    def as_real(self) -> Self:
+        """The same sequences with none of them as padding: the inverse of `as_padding`."""
+        return dataclasses.replace(self, num_padding_sequences=0)
 
     def bucketed(self, num_tokens: int, num_sequences: int, sizes: Mapping[str, int] | None = None) -> Self:
         """The batch followed by padding sequences, to exactly `num_tokens` tokens and `num_sequences` sequences; the
@@ -357,7 +361,7 @@ def pack(
     `max_length` to that of the longest sequence. Sequence `labels` become int64 if integral, else float32.
     `step_index` (their indices in the step's batch, which key random numbers) defaults to the order of the sequences.
     `entities`: the positions and ids of the entities of each sequence, in the order of positions.
-    `num_causal`: how many tokens, those of the first sequences, attend to the left only; default: as the model does.
+    `num_causal` as in `Batch`.
 
     >>> pack([np.array([5, 6, 7]), np.array([8, 9])]).offsets_host.tolist()
     [0, 3, 5]

@@ -55,7 +55,7 @@ def test_the_loss_equals_a_slow_computation(model, replaced):
         loss -= logits[entity] - math.log(sum(map(math.exp, logits.values())))
         hits += max(logits, key=logits.get) == entity
     assert float(found["dea"]) == pytest.approx(loss, rel=1e-9)
-    assert float(step_inputs.counts()["dea"]) == 12 and found.keys() == {"mlm", "nsp", "dea"}
+    assert float(step_inputs.total_weights()["dea"]) == 12 and found.keys() == {"mlm", "nsp", "dea"}
     assert float(objective.evaluate(model, step_inputs)["dea_accuracy"]) == hits
     assert objective.weights == {"mlm": 1.0, "nsp": 1.0, "dea": 1.0}
 
@@ -102,7 +102,7 @@ def test_entities_without_a_vector_are_neither_read_nor_predicted():
     step_inputs = objective_of(has_vector).prepare(batch_of(200), 1)
     assert has_vector[step_inputs.batch.entities.ids_host].all()
     assert has_vector[step_inputs.shared["candidates"].numpy()].all()
-    assert step_inputs.counts()["dea"] == has_vector[batch_of(200).entities.ids_host].sum()
+    assert step_inputs.total_weights()["dea"] == has_vector[batch_of(200).entities.ids_host].sum()
 
 
 @torch.no_grad()

@@ -132,7 +132,7 @@ def test_answers_loss_and_gradients(tmp_path, random, family, name, lengths):
     check_close(our_answers(head_config, ours.outputs(batch), lengths), their_answers(head_config, expected, lengths))
     objective = TaskObjective(head_config)
     step_inputs = objective.prepare(batch, 0)
-    loss = objective.loss_sums(ours, step_inputs)["task"] / step_inputs.counts()["task"]
+    loss = objective.loss_sums(ours, step_inputs)["task"] / step_inputs.total_weights()["task"]
     assert loss.dtype == torch.float64 and abs(loss.item() - expected.loss.item()) <= 1e-9
     loss.backward()
     expected.loss.backward()

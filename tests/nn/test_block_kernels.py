@@ -80,7 +80,7 @@ QKV = """
     from torch.library import opcheck
     from hornbook.nn import kernels
     from hornbook.nn import fused_ops
-    from hornbook.nn.fused_ops import _concat_qkv, split_qkv
+    from hornbook.nn.fused_ops import _concat_qkv, project_qkv
 
     kernels.PROGRAMS_PER_PROCESSOR = 3  # each with several parts to sum up
     fused_ops.is_fused = lambda x_TD, linear: is_fused
@@ -90,7 +90,7 @@ QKV = """
         readers = torch.randn(3, num_rows, num_heads, width)
         found = []
         for is_fused in (True, False):
-            three = split_qkv(x, linear, num_heads)
+            three = project_qkv(x, linear, num_heads)
             loss = sum((one * reader).sum() for one, reader in zip(three, readers))
             found.append((*three, *torch.autograd.grad(loss, (x, linear.weight, linear.bias))))
         for one, other in zip(*found):

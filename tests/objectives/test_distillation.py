@@ -105,7 +105,7 @@ def test_a_match_of_layers_equals_its_definition(match, kind):
     expected = by_hand(match, pair, step_inputs.batch, match.quantity)
     assert float(found[match.quantity].detach()) == pytest.approx(expected, rel=1e-9)
     count = len(LENGTHS) if match.tokens == "first" else sum(LENGTHS)
-    assert float(step_inputs.counts()[match.quantity]) == count
+    assert float(step_inputs.total_weights()[match.quantity]) == count
 
 
 def test_heads_resplit_into_a_number_equal_those_of_a_model_with_so_many():
@@ -148,7 +148,7 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
             "mse": lambda s=s, t=t: float(((s - t) ** 2).mean()),
         }[loss]()
     assert float(found["logits"].detach()) == pytest.approx(expected, rel=1e-9)
-    assert float(step_inputs.counts()["logits"]) == len(places)
+    assert float(step_inputs.total_weights()["logits"]) == len(places)
     right = ours.log_softmax(-1)[mlm.positions_K, mlm.values_K]
     assert float(found["mlm"].detach()) == pytest.approx(-float(right.sum()), rel=1e-9)
 
@@ -293,7 +293,7 @@ def test_a_gpts_scores_over_the_vocabulary():
     after = step_inputs.batch.ids_T[torch.tensor(places) + 1]
     expected = -ours.log_softmax(-1)[torch.tensor(places), after].sum()
     assert float(found["clm"].detach()) == pytest.approx(float(expected.detach()), rel=1e-9)
-    assert float(step_inputs.counts()["clm"]) == len(places)
+    assert float(step_inputs.total_weights()["clm"]) == len(places)
 
 
 def test_attention_of_one_direction_matches_what_is_seen_only():

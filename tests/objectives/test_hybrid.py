@@ -64,7 +64,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
     """The left-to-right sequences by the model as it is; the masked ones in both directions, each masked token at the
     position before it."""
     model, (step_inputs, rows) = model_of(kind, config), step_of(random)
-    both = model.reading("bidirectional")
+    both = model.with_direction("bidirectional")
     batch, mlm = step_inputs.batch, step_inputs.targets["mlm"]
     expected, counts, hits = {"clm": 0.0, "mlm": 0.0}, {"clm": 0, "mlm": 0}, {"clm": 0, "mlm": 0}
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
         found, judged = objective_of().loss_sums(model, step_inputs), objective_of().evaluate(model, step_inputs)
     assert counts["clm"] == 60 and counts["mlm"] >= 10
     for term in counts:
-        assert float(step_inputs.counts()[term]) == counts[term], term
+        assert float(step_inputs.total_weights()[term]) == counts[term], term
         assert float(found[term]) == pytest.approx(expected[term], rel=1e-10) == float(judged[term]), term
         assert float(judged[f"{term}_accuracy"]) == hits[term], term
     assert objective_of().weights == {"clm": 0.75, "mlm": 0.25}
@@ -158,7 +158,7 @@ def test_a_batch_may_have_one_part_only(random, num_causal):
     with torch.no_grad():
         sums = objective_of().loss_sums(model_of(), step_inputs)
     empty, other = ("clm", "mlm") if num_causal == 0 else ("mlm", "clm")
-    assert float(sums[empty]) == 0 < float(sums[other]) and float(step_inputs.counts()[empty]) == 0
+    assert float(sums[empty]) == 0 < float(sums[other]) and float(step_inputs.total_weights()[empty]) == 0
 
 
 def sampler_of(corpora, fraction: float) -> SequenceSampler:

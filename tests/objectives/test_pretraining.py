@@ -70,7 +70,7 @@ def test_the_sums_are_cross_entropies(model, random):
         nsp = model.sentence_logits(x_TD[[0, 20, 51]]).log_softmax(-1)
         expected = -sum(float(nsp[i, label]) for i, label in enumerate(step_inputs.batch.labels_N.tolist()))
         assert float(sums["nsp"]) == pytest.approx(expected)
-    assert float(mlm.count) == 3 + 5 + 1 and float(step_inputs.counts()["nsp"]) == 3
+    assert float(mlm.total_weight) == 3 + 5 + 1 and float(step_inputs.total_weights()["nsp"]) == 3
 
 
 def test_hits_count_right_guesses(model, random):
@@ -130,7 +130,9 @@ def test_dead_tokens_change_nothing(token_bucket, target_bucket, sentence, unit,
     filled = bucketed(step_inputs, token_bucket, target_bucket)
     assert filled.batch.num_tokens % token_bucket == 0 and filled.batch.num_real_tokens == 114
     assert all(len(targets.positions_K) % target_bucket == 0 for targets in filled.targets.values())
-    assert {t: float(c) for t, c in filled.counts().items()} == {t: float(c) for t, c in step_inputs.counts().items()}
+    assert {t: float(c) for t, c in filled.total_weights().items()} == {
+        t: float(c) for t, c in step_inputs.total_weights().items()
+    }
     assert all(len(t.offsets_host) == filled.batch.num_sequences + 1 for t in filled.targets.values())
     assert_same(sums_and_gradients(model, [step_inputs], sentence), sums_and_gradients(model, [filled], sentence))
 
@@ -192,8 +194,8 @@ def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
         positions += (targets.positions_K + token_start).tolist()
         token_start += part.batch.num_tokens
     assert positions == whole.targets["mlm"].positions_K.tolist()
-    for term, count in whole.counts().items():
-        assert sum(float(part.targets[term].count) for part in parts) == float(count)
+    for term, count in whole.total_weights().items():
+        assert sum(float(part.targets[term].total_weight) for part in parts) == float(count)
 
 
 def test_equal_sequences_make_equal_parts(random):

@@ -103,7 +103,7 @@ def test_the_losses_are_those_of_the_definition(discriminator_task):
     if objective.term == "rtd":
         assert float(hits["rtd_replaced"]) == sum(text[place] != original[place] for place in places)
         assert 0 <= float(hits["rtd_found"]) <= float(hits["rtd_replaced"])
-    assert float(step_inputs.counts()[objective.term]) == len(places)
+    assert float(step_inputs.total_weights()[objective.term]) == len(places)
     assert 0 < sum(a != b for a, b in zip(text, original, strict=True)) < len(positions)
 
 
@@ -130,7 +130,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     assert float(sums["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction_accuracy"]) == num_right
-    assert float(step_inputs.counts()["correction"]) == len(positions)
+    assert float(step_inputs.total_weights()["correction"]) == len(positions)
     alone = objective_of(settings_of())  # the published terms do not change
     assert {term: float(sums[term]) for term in ("mlm", "rtd")} == {
         term: float(value) for term, value in alone.loss_sums(pair, drawn_of(alone)).items()

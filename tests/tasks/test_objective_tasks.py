@@ -78,7 +78,7 @@ def loss_and_gradients(objective: TaskObjective, model: Bert, parts: list[StepIn
     for part in parts:
         loss = objective.loss_sums(model, part)["task"]
         loss.backward()
-        total, count = total + loss.item(), count + part.counts()["task"].item()
+        total, count = total + loss.item(), count + part.total_weights()["task"].item()
     return total, count, {key: each.grad.clone() for key, each in model.named_parameters()}
 
 
@@ -194,7 +194,7 @@ def test_hits_say_the_same_sums(random, name):
     step_inputs = drawn_for(objective, batch_for(name, random))
     hits = objective.evaluate(model, step_inputs)
     assert hits["task"].item() == objective.loss_sums(model, step_inputs)["task"].item()
-    assert 0 <= hits["task_accuracy"].item() <= step_inputs.counts()["task"].item()
+    assert 0 <= hits["task_accuracy"].item() <= step_inputs.total_weights()["task"].item()
 
 
 def test_right_answers_are_all_hits():

@@ -58,10 +58,10 @@ def test_averaging_over_micro_batches_would_not_be_equal():
     batch = small_batch(0, num_sequences=12)
     one = stepper(4096)
     step_inputs = one.objective.prepare(batch, 1)
-    counts = step_inputs.counts()
+    counts = step_inputs.total_weights()
     whole = {term: value / counts[term] for term, value in one.module(step_inputs).items()}
     parts = step_inputs.split(batch.num_tokens // 4 + 8)
-    naive = [{t: v / p.counts()[t] for t, v in one.module(p).items()} for p in parts]
+    naive = [{t: v / p.total_weights()[t] for t, v in one.module(p).items()} for p in parts]
     mean = {term: sum(each[term] for each in naive) / len(naive) for term in whole}
     assert any(abs(mean[term] - whole[term]) > 1e-3 for term in whole)
 

@@ -78,7 +78,9 @@ def test_steps_are_timed_with_activations_recomputed_if_the_run_does_so(monkeypa
     """And only once, however often a step is timed."""
     job, runs = small_job(make_batch=small_batch), []
     block = blocks_of(job.model)[0]
-    monkeypatch.setattr(block, "forward", lambda *arguments, run=block.forward: runs.append(1) or run(*arguments))
+    monkeypatch.setattr(
+        block, "forward", lambda *arguments, run=block.forward, **named: runs.append(1) or run(*arguments, **named)
+    )
     for _ in range(2):
         runs.clear()
         settings = small_settings(parallel=ParallelSettings(activation_checkpointing=True))

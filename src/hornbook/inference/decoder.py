@@ -241,7 +241,7 @@ class DecoderModel(LoadedModel):
         """A hybrid model read in both directions, as an encoder with the same weights."""
         if not self.model.config.is_hybrid:
             self._refuse("was not trained on masked text (objective.mlm_fraction): it cannot be used as an encoder")
-        return HybridEncoder(self.model.reading("bidirectional"), self.tokenizer, self.folder)
+        return HybridEncoder(self.model.with_direction("bidirectional"), self.tokenizer, self.folder)
 
     def fill_mask(self, text: str | Sequence[str], top_k: int = 5, graph: str | Path | None = None) -> list:
         """The likeliest tokens of each mask, by a hybrid model; see `EncoderModel.fill_mask`."""

@@ -182,7 +182,7 @@ def extract_features(
     model = model or builtin_for(text for example in examples for text in example.texts)
     network, tokenizer = load_folder(model_folder(model))
     if isinstance(network, Gpt) and network.config.is_hybrid:
-        network = network.reading("bidirectional")
+        network = network.with_direction("bidirectional")
     pooling = choose_pooling(pooling, network)
     network.to(chosen_device(device))
     chosen = choose_layers(layers, network.config.num_layers)

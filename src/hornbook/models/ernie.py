@@ -122,14 +122,16 @@ class FusionBlock(Block):
         max_length: int,
         cache: KeyValueCache | None = None,
         qkv: list[Tensor] | None = None,
+        num_causal: int | None = None,
         e_EW: Tensor | None = None,
         entities: AlignedEntities | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The hidden states of tokens, T x D, and of entities, E x W; without entities those of `Block`."""
         if entities is None:
-            return super().forward(x_TD, normed_TD, next_norm, offsets, offsets_host, max_length, cache, qkv)
+            arguments = (x_TD, normed_TD, next_norm, offsets, offsets_host, max_length, cache, qkv, num_causal)
+            return super().forward(*arguments)
         dropout, dtype = self.dropout if self.training else 0.0, x_TD.dtype
-        attended_TD = self.attention(x_TD, offsets, offsets_host, max_length, None, qkv)
+        attended_TD = self.attention(x_TD, offsets, offsets_host, max_length, None, qkv, num_causal)
         x_TD = dropout_add_norm(x_TD, attended_TD, self.attention.out, self.attention_norm, dropout)[1].to(dtype)
         attended_EW = self.entity_attention(e_EW, entities.offsets, entities.offsets_host, max_length)
         out = self.entity_attention.out
@@ -225,10 +227,11 @@ class Ernie(Bert):
             return self.blocks
         state = {"e_EW": self.entities(entities.ids_E)}
 
-        def run(block: FusionBlock, x_TD: Tensor, *others) -> tuple[Tensor, Tensor]:
+        def run(block: FusionBlock, x_TD: Tensor, *others, **named) -> tuple[Tensor, Tensor]:
             offsets_host = None if runs_flash(x_TD) else entities.offsets_host
             aligned = AlignedEntities(entities.tokens_E, entities.offsets, offsets_host)
-            x_TD, state["e_EW"] = block(x_TD, *others, state["e_EW"].to(x_TD.dtype), aligned)
+            e_EW = state["e_EW"].to(x_TD.dtype)
+            x_TD, state["e_EW"] = block(x_TD, *others, **named, e_EW=e_EW, entities=aligned)
             return x_TD, x_TD
 
         first = self.config.first_fusion

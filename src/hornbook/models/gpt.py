@@ -181,7 +181,8 @@ class Gpt(Transformer):
 
     def quantize(self) -> Self:
         """Rounds the matrices of the blocks and of the vocabulary head to int8, in place; the model can no longer be
-        trained or saved. Embeddings, biases and norms are unchanged, as a token reads only a row of them."""
+        trained or saved. Embeddings, of which a token reads one row, and biases and norms, which are small, are
+        unchanged."""
         for block in self.blocks:
             for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "fc1"), (block, "fc2")):
                 part = getattr(owner, name)
@@ -204,7 +205,7 @@ class Gpt(Transformer):
         """Logits of the next token over the true vocabulary, in at least float32, for generating and scoring texts."""
         return upcast(self.clm.of_tokens(x_KD, self.embeddings.tokens.weight))
 
-    def reading(self, direction: Literal["causal", "bidirectional"]) -> Self:
+    def with_direction(self, direction: Literal["causal", "bidirectional"]) -> Self:
         """This model in an attention direction: itself, or another module that has the same weights."""
         if direction == self.config.direction:
             return self

@@ -257,7 +257,6 @@ class Transformer(nn.Module):
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         offsets_host = None if is_half else batch.offsets_host
         offsets = None if is_half and prefers_dense(batch.max_length) and batch.is_uniform else batch.offsets
-        num_causal = () if batch.num_causal is None else (batch.num_causal,)
         normed_TD = None
         layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
         for layer, (block, next_norm, cache) in enumerate(layers, 1):
@@ -266,7 +265,7 @@ class Transformer(nn.Module):
             block_qkv: list[Tensor] | None = [] if qkv is not None and layer in qkv else None
             x_TD, normed_TD = block(
                 *(x_TD, normed_TD, next_norm, offsets, offsets_host, batch.max_length, cache, block_qkv),
-                *num_causal,
+                num_causal=batch.num_causal,
             )
             if block_qkv is not None:
                 qkv[layer] = block_qkv[0]

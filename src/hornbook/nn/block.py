@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hornbook.nn.attention import Direction, attention
 from hornbook.nn.cache import KeyValueCache
-from hornbook.nn.fused_ops import dropout_add_norm, linear_activation, queries_keys_values, split_qkv
+from hornbook.nn.fused_ops import dropout_add_norm, linear_activation, project_qkv, project_qkv_stacked
 
 _ATTENTION, _FFN = ("attention", "attention_norm"), ("fc1", "fc2", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}
@@ -50,9 +50,9 @@ class SelfAttention(nn.Module):
         `num_causal`: as in `attention`.
         """
         if qkv is None and cache is None:
-            q, k, v = split_qkv(x_TD, self.qkv, self.num_heads)
+            q, k, v = project_qkv(x_TD, self.qkv, self.num_heads)
         else:
-            qkv_T3HC = queries_keys_values(x_TD, self.qkv, self.num_heads)
+            qkv_T3HC = project_qkv_stacked(x_TD, self.qkv, self.num_heads)
             q, k, v = qkv_T3HC.unbind(1)
         if qkv is not None:
             qkv.append(qkv_T3HC)

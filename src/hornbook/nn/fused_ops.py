@@ -1,7 +1,7 @@
 """The operations between the matrix products of a block: queries, keys and values, activation, and the end of a
-sublayer. After the matrix products these are dozens of passes over memory, a fifth of a training step on a fast GPU. On
-CUDA in half precision each is one kernel in the forward and one in the backward pass, which also computes the gradient
-of the bias (`kernels/block.py`). Elsewhere plain PyTorch is used.
+sublayer. Run separately, they take dozens of passes over memory and a fifth of a training step on a fast GPU. On CUDA,
+in training under autocast, each is one kernel in the forward and one in the backward pass, which also computes the
+gradient of the bias (`kernels/block.py`). Elsewhere plain PyTorch is used.
 
 Shapes: T tokens, D model width, I inner width, H heads, C head width.
 """
@@ -27,15 +27,15 @@ def is_fused(x_TD: Tensor, linear: nn.Module) -> bool:
     return kernels.use_triton(x_TD) and isinstance(linear, nn.Linear) and x_TD.shape[-1] <= WIDEST
 
 
-def queries_keys_values(x_TD: Tensor, linear: nn.Module, num_heads: int) -> Tensor:
+def project_qkv_stacked(x_TD: Tensor, linear: nn.Module, num_heads: int) -> Tensor:
     """Queries, keys and values in one tensor, T x 3 x H x C."""
     return linear(x_TD).unflatten(-1, (3, num_heads, -1))
 
 
-def split_qkv(x_TD: Tensor, linear: nn.Module, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def project_qkv(x_TD: Tensor, linear: nn.Module, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values as three tensors, each T x H x C."""
     if not is_fused(x_TD, linear):
-        return queries_keys_values(x_TD, linear, num_heads).unbind(1)
+        return project_qkv_stacked(x_TD, linear, num_heads).unbind(1)
     qkv_T3HC = F.linear(x_TD, linear.weight, linear.bias.detach()).unflatten(-1, (3, num_heads, -1))
     return _SplitQkv.apply(qkv_T3HC, linear.bias)
 

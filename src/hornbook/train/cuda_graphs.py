@@ -149,10 +149,12 @@ class CapturedSteps:
     def _loss(self, step_inputs: StepInputs) -> tuple[Tensor, list[Tensor]]:
         stepper = self.stepper
         weights = stepper.objective.weights
-        counts = {term: torch.where(count > 0, count, 1.0) for term, count in step_inputs.counts().items()}
+        total_weights = {
+            term: torch.where(total > 0, total, 1.0) for term, total in step_inputs.total_weights().items()
+        }
         with stepper.runtime.autocast():
             sums = stepper.module(step_inputs)
-        terms = {term: sums[term] / counts[term] for term in weights}
+        terms = {term: sums[term] / total_weights[term] for term in weights}
         return sum(weights[term] * terms[term] for term in weights), [each.detach() for each in terms.values()]
 
 

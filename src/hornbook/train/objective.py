@@ -1,8 +1,8 @@
 """The objective interface: the one thing that differs between pre-training, fine-tuning and distillation.
 
-An objective first *prepares* the inputs and targets of the whole step, without the model. Target counts are totalled
-over the micro-batches; each micro-batch then backpropagates the sum over terms of weight x sum / total count. Splitting
-a batch, or spreading it over machines, therefore changes nothing but rounding.
+An objective first *prepares* the inputs and targets of the whole step, without the model. The weights of the targets
+are summed over the micro-batches; each micro-batch then backpropagates the sum over terms of weight x loss sum / total
+weight of the targets. Splitting a batch, or spreading it over machines, therefore changes nothing but rounding.
 
 Shapes: T tokens, N sequences, K targets, D width.
 """
@@ -32,7 +32,7 @@ class Targets(Stream):
     weights_K: Tensor = stream_field(padding=0)  # float32; 0 or 1, or a class weight
 
     @property
-    def count(self) -> Tensor:
+    def total_weight(self) -> Tensor:
         return self.weights_K.sum()
 
 
@@ -59,8 +59,9 @@ class StepInputs:
         """The targets of each loss term, by its name."""
         return {name: stream for name, stream in self.batch.streams.items() if isinstance(stream, Targets)}
 
-    def counts(self) -> dict[str, Tensor]:
-        return {term: targets.count for term, targets in self.targets.items()}
+    def total_weights(self) -> dict[str, Tensor]:
+        """The sum of the targets' weights for each loss term: what its loss is divided by."""
+        return {term: targets.total_weight for term, targets in self.targets.items()}
 
     def split(self, micro_tokens: int) -> list["StepInputs"]:
         """Micro-batches of at most `micro_tokens` tokens, as few and as equal in size as possible. A group of sequences
@@ -95,6 +96,8 @@ class Objective(Protocol):
     An objective whose loss compares the sequences of the whole batch has `shares_vectors` and a method
     `vectors(model, step_inputs)`: if a batch is split, the vectors of all its micro-batches are computed first, without
     gradients, and given to each of them as `shared["vectors"]`.
+
+    `is_capturable` (default False): the step may run as a CUDA graph; `loss_sums` then reads only tensors.
     """
 
     weights: dict[str, float]

@@ -110,29 +110,31 @@ class Stepper:
         """With one process and one micro-batch, no more than this:
 
             step_inputs = objective.prepare(batch, seed)
-            counts = step_inputs.counts()
+            total_weights = step_inputs.total_weights()
             sums = module(step_inputs)
-            loss = sum(weights[term] * sums[term] / counts[term] for term in sums)
+            loss = sum(weights[term] * sums[term] / total_weights[term] for term in sums)
             loss.backward()
             clip_grads_with_norm_(parameters, max_grad_norm, grad_norm())
             optimizer.step()
 
-        Otherwise sums, counts and gradients are those of all micro-batches and all ranks. A rank for whose part there
-        are no sequences left computes one of padding, which counts nothing.
+        Otherwise sums, total weights and gradients are those of all micro-batches and all ranks. A rank for whose part
+        there are no sequences left computes one of padding, which counts nothing.
         """
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
-        batch = batch.as_padding(False) if is_padding else batch
+        batch = batch.as_real() if is_padding else batch
         step_inputs = self.objective.prepare(batch, seed_of(self.seed, batch_number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
             (loss, norm, *losses), names = self.captured.train_step(step_inputs, batch_number, lr)
             return StepResult(dict(zip(names, losses, strict=True)), loss, norm, num_tokens)
-        counts = step_inputs.counts()
+        total_weights = step_inputs.total_weights()
         if self.ranks.size > 1:
-            counts = self.ranks.all_reduce({term: count * (not is_padding) for term, count in counts.items()})
-        counts = {term: torch.where(count > 0, count, 1.0) for term, count in counts.items()}
+            total_weights = self.ranks.all_reduce(
+                {term: total * (not is_padding) for term, total in total_weights.items()}
+            )
+        total_weights = {term: torch.where(total > 0, total, 1.0) for term, total in total_weights.items()}
         micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
-        backward = partial(self._backward, micro_batches, counts, batch_number, is_padding)
+        backward = partial(self._backward, micro_batches, total_weights, batch_number, is_padding)
         if self.sharded is None:
             terms = self.gradients.summed_after(backward)
         else:
@@ -149,7 +151,7 @@ class Stepper:
         return StepResult(terms, loss, norm, num_tokens)
 
     def _backward(
-        self, micro_batches: list[StepInputs], counts: dict[str, Tensor], batch_number: int, is_padding: bool
+        self, micro_batches: list[StepInputs], total_weights: dict[str, Tensor], batch_number: int, is_padding: bool
     ) -> dict[str, Tensor]:
         """Adds the gradients of all micro-batches to those of the parameters. Returns the mean loss of each term or,
         with several ranks, this rank's share of it. Padding (an empty part of a batch) adds nothing."""
@@ -163,11 +165,11 @@ class Stepper:
                 sums = self.module(self._bucketed(micro_batch))
             if is_padding or i >= len(micro_batches):
                 sums = {term: value * 0.0 for term, value in sums.items()}
-            loss = sum(weights[term] * sums[term] / counts[term] for term in weights)
+            loss = sum(weights[term] * sums[term] / total_weights[term] for term in weights)
             if i + 1 == len(micro_batches) and self.sharded is None:
                 self.gradients.start(loss)
             loss.backward()
-            terms = {term: terms[term] + sums[term].detach() / counts[term] for term in weights}
+            terms = {term: terms[term] + sums[term].detach() / total_weights[term] for term in weights}
         return terms
 
     def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:

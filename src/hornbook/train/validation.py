@@ -26,29 +26,34 @@ def validate(
     objective, ranks = module.objective, current_ranks()
 
     def totals(indices: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The sums and counts of these batches."""
+        """The sums and total weights of these batches."""
         sums: dict[str, Tensor] = {}
-        counts: dict[str, Tensor] = {}
+        total_weights: dict[str, Tensor] = {}
         for i in indices:
             step_inputs = objective.prepare(held_out[i].to(runtime.device), seed_of("validation", i))
             for micro_batch in step_inputs.split(micro_tokens):
                 with runtime.autocast():
                     values = module(micro_batch, with_metrics=True)
                 sums = {name: sums.get(name, 0.0) + value.double() for name, value in values.items()}
-            counts = {term: counts.get(term, 0.0) + count for term, count in step_inputs.counts().items()}
-        return sums, counts
+            total_weights = {
+                term: total_weights.get(term, 0.0) + total for term, total in step_inputs.total_weights().items()
+            }
+        return sums, total_weights
 
     # Each rank validates on its own batches; one without any computes one that does not count.
     own = range(ranks.rank, len(held_out), ranks.size)
     with evaluation_mode(module):
-        sums, counts = ranks.raise_oom_on_all(lambda: totals(own or [0]))
+        sums, total_weights = ranks.raise_oom_on_all(lambda: totals(own or [0]))
     if not own:
-        sums, counts = ({name: torch.zeros_like(value) for name, value in each.items()} for each in (sums, counts))
-    sums, counts = ranks.all_reduce(sums), ranks.all_reduce(counts)
-    term_of = {name: name if name in counts else name.rpartition("_")[0] for name in sums}
+        sums, total_weights = (
+            {name: torch.zeros_like(value) for name, value in each.items()} for each in (sums, total_weights)
+        )
+    sums, total_weights = ranks.all_reduce(sums), ranks.all_reduce(total_weights)
+    term_of = {name: name if name in total_weights else name.rpartition("_")[0] for name in sums}
     # A term may have no targets, such as mentions of entities: its loss is 0.
     means = {
-        name: float(value / counts[term_of[name]]) if counts[term_of[name]] else 0.0 for name, value in sums.items()
+        name: float(value / total_weights[term_of[name]]) if total_weights[term_of[name]] else 0.0
+        for name, value in sums.items()
     }
     loss = sum(weight * means[term] for term, weight in objective.weights.items())
     return {"loss": loss, **means}

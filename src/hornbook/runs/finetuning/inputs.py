@@ -356,7 +356,7 @@ def _in_direction(pretrained: Gpt, settings: TaskSettings) -> Gpt:
             "task.lm_weight predicts next tokens, which a model that reads in both directions sees: set "
             "task.direction=causal, or leave task.lm_weight out"
         )
-    return pretrained.reading(direction)
+    return pretrained.with_direction(direction)
 
 
 def training_split(

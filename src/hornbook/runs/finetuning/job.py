@@ -82,7 +82,8 @@ class TaskBatches:
         first, last = part_of(len(groups), part)
         batch = self.encoded.batch(groups[first:last] or groups[:1], with_dataset_index=True)
         step_index = first * self.encoded.group_size + np.arange(batch.num_sequences)
-        return batch.with_values("sequences", step_index_host=step_index).as_padding(first == last)
+        batch = batch.with_values("sequences", step_index_host=step_index)
+        return batch.as_padding() if first == last else batch
 
 
 def planned_flops(model: Transformer, encoded: EncodedExamples, epochs: float, learns_text: bool) -> float:

@@ -104,7 +104,7 @@ class BatchMaker:
         bounds = (start, stop) if start < stop else (0, 1)
         batch = self.samplers[length].batch(steps_at_length, num_sequences, first, bounds)
         batch = dataclasses.replace(batch, run_fraction=min(1.0, step / self.num_steps))
-        return batch.as_padding(start == stop)
+        return batch.as_padding() if start == stop else batch
 
     def _sequences_before(self, step: int, begin: int, length: int) -> int:
         """The number of sequences of this length in the batches `begin` to `step` - 1."""

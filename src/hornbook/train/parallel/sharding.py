@@ -172,5 +172,7 @@ def checkpoint_activations(model: nn.Module, runtime: Runtime) -> Runtime:
     return dataclasses.replace(runtime, cuda_graphs=False, keeps_casts=False)
 
 
-def _recomputed(forward, *arguments):
-    return checkpoint(forward, *arguments, use_reentrant=False) if torch.is_grad_enabled() else forward(*arguments)
+def _recomputed(forward, *arguments, **named):
+    if not torch.is_grad_enabled():
+        return forward(*arguments, **named)
+    return checkpoint(forward, *arguments, use_reentrant=False, **named)
