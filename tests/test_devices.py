@@ -54,3 +54,11 @@ def test_a_module_returns_to_its_mode_after_evaluation(was_training):
         assert not module.training and not module[0].training
         raise RuntimeError("out of memory")
     assert module.training is module[0].training is was_training
+
+
+def test_a_gpu_beyond_those_of_the_machine_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [devices.chosen_device(name) for name in ("auto", "cuda", "cuda:1")] == ["cuda", "cuda", "cuda:1"]
+    with pytest.raises(ValueError, match="device cuda:2 was requested, but the last GPU here is cuda:1: use a lower"):
+        devices.chosen_device("cuda:2")

@@ -26,6 +26,10 @@ def chosen_device(requested: str = "auto") -> str:
         raise ValueError(f"there is no device {shown(requested)} here: use auto, cpu or cuda")
     if requested.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device {requested} was requested, but torch finds no GPU on this machine: use cpu")
+    if requested.startswith("cuda:") and int(requested.removeprefix("cuda:")) >= (num := torch.cuda.device_count()):
+        raise ValueError(
+            f"device {requested} was requested, but the last GPU here is cuda:{num - 1}: use a lower number"
+        )
     return ("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested
 
 

@@ -109,7 +109,9 @@ def test_words_of_several_tokens_by_the_models_embeddings(opened):
     cosines = torch.cosine_similarity(table[ids].mean(0), table[: opened.tokenizer.vocab_size])
     ordered = [opened.tokenizer.token(each) for each in cosines.argsort(descending=True).tolist()]
     words = [token for token in ordered if token.isalpha() and token != "lampriver"]
-    assert len(ids) > 1 and near.near(["lampriver"], 4)["lampriver"] == tuple(words[:4])
+    assert len(ids) > 1
+    for num in (2, 4):  # more after fewer
+        assert near.near(["lampriver"], num)["lampriver"] == tuple(words[:num])
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,9 @@ def test_it_continues_from_an_ernie(made, tmp_path):
     ("options", "message"),
     [
         ({"graph": "other-graph"}, "holds vectors of another graph than"),
-        ({"graph": None}, "vectors need a graph"),
-        ({"graph": None, "vectors": None}, "needs a graph with vectors: give graph and vectors"),
-        ({"vectors": None}, "make them with 'hornbook graph embed' and give vectors"),
+        ({"graph": None}, "vectors= needs graph="),
+        ({"graph": None, "vectors": None}, "needs a graph with vectors: give graph= and vectors="),
+        ({"vectors": None}, "make them with 'hornbook graph embed' and give vectors="),
         ({"overrides": {"model.entity_width": 16}}, "have 8 numbers: leave it out"),
     ],
 )
@@ -153,7 +153,7 @@ def test_other_corpora_and_presets_are_refused(made, tmp_path, hornbook):
     found = hornbook("pretrain", "ernie-tiny", "--corpus", made / "plain-corpus", *graph)
     assert found.status == 2 and "is not linked to a graph: build it with 'hornbook corpus build" in found.error
     found = hornbook("pretrain", "bert-tiny", "--corpus", made / "corpus", *graph)
-    assert found.status == 2 and "graph is for ERNIE" in found.error
+    assert found.status == 2 and "--graph is for ERNIE" in found.error
     found = hornbook("pretrain", "ernie-tiny", "--from", made / "bert", "--show", *graph, "--json")
     assert found.status == 0 and found.answer["model.num_entities"] == 14
 

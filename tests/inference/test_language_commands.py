@@ -57,6 +57,7 @@ def test_a_model_is_opened_where_it_runs_best(gpt, bert, monkeypatch):
         with pytest.raises(ValueError, match=f"there is no device '{name}' here: use auto, cpu or cuda"):
             chosen_device(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert chosen_device("cuda:1") == "cuda:1"
     assert chosen_device() == "cuda" and chosen_device("cpu") == "cpu"
     monkeypatch.setattr("hornbook.inference.opening.chosen_device", lambda asked: {"auto": "meta"}.get(asked, asked))

@@ -9,7 +9,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.transformer import PADDED
-from hornbook.text.marks import marked, with_pad_token
+from hornbook.text.marks import with_gpt1_format, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 
 NEW_WORDS = ["bridgeriver", "teacherly", "한국어위키", "qx"]
@@ -116,7 +116,7 @@ def test_new_tokens_are_newly_initialised(old, tied, num_spare):
     config = Gpt2Config(vocab_size=old.vocab_size + num_spare, tied=tied, **size)
     model = Gpt2(config, head_config=HeadConfig("sequence", 3))
     model.initialize(torch.Generator().manual_seed(1))
-    new = with_pad_token(marked(old))
+    new = with_pad_token(with_gpt1_format(old))
     larger, again, other = (with_new_tokens(model, old, new, seed) for seed in (0, 0, 1))
     assert larger.task is None and larger.config.vocab_size == old.vocab_size + max(3, num_spare)
     assert (larger.config.pad_id, larger.config.eos_id) == (new.pad_id, new.eos_id)

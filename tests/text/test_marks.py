@@ -4,7 +4,7 @@ import pytest
 import transformers
 from tiny import tiny_text
 
-from hornbook.text.marks import DELIMITER, EXTRACT, GPT1_TOKENS, START, marked, with_pad_token
+from hornbook.text.marks import DELIMITER, EXTRACT, GPT1_TOKENS, START, with_gpt1_format, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 
@@ -17,7 +17,7 @@ def plain(request) -> Tokenizer:
 
 
 def test_they_stand_around_a_text_and_between_two(plain):
-    found = marked(plain)
+    found = with_gpt1_format(plain)
     assert [found.id(token) for token in GPT1_TOKENS] == [plain.vocab_size + i for i in range(3)]
     start, delimiter, extract = (found.id(token) for token in GPT1_TOKENS)
     for one, two in zip(TEXTS, TEXTS[::-1], strict=True):
@@ -31,15 +31,15 @@ def test_they_stand_around_a_text_and_between_two(plain):
 
 
 def test_a_vocabulary_that_has_them_is_unchanged(plain, tmp_path):
-    found = marked(plain)
-    assert marked(found).vocab_size == found.vocab_size == plain.vocab_size + 3
+    found = with_gpt1_format(plain)
+    assert with_gpt1_format(found).vocab_size == found.vocab_size == plain.vocab_size + 3
     found.save(tmp_path)
-    again = marked(Tokenizer.load(tmp_path))
+    again = with_gpt1_format(Tokenizer.load(tmp_path))
     assert again.vocab_size == found.vocab_size and again.encode(*TEXTS[:2]) == found.encode(*TEXTS[:2])
 
 
 def test_transformers_writes_the_same(plain, tmp_path):
-    found = with_pad_token(marked(plain))
+    found = with_pad_token(with_gpt1_format(plain))
     found.save(tmp_path, num_segments=0)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs(TEXTS, TEXTS[::-1])["input_ids"] == [
@@ -54,7 +54,7 @@ def test_what_fills_up_a_batch(plain):
     assert with_pad_token(plain).pad_id == plain.pad_id is not None
     without = Tokenizer(plain.backend, {name: token for name, token in plain.names.items() if name != "pad_token"})
     assert without.pad_id is None and with_pad_token(without).pad_id == without.eos_id is not None
-    marks = marked(without)
+    marks = with_gpt1_format(without)
     marks.eos_id = None
     assert with_pad_token(marks).pad_id == marks.id(START)
     without.eos_id = None

@@ -85,7 +85,7 @@ def _cut_shard(corpus: Corpus, index: int, length: int, rule: Rule, held_out: bo
     runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "at_most" else 1)
     if rule == "balanced":
         return _balanced(sentences, runs, length)
-    return _follow(sentences, documents, runs, length, rule)
+    return _cut_sequentially(sentences, documents, runs, length, rule)
 
 
 def _runs(selected: np.ndarray, documents: np.ndarray, max_documents: int) -> np.ndarray:
@@ -101,7 +101,7 @@ def _runs(selected: np.ndarray, documents: np.ndarray, max_documents: int) -> np
     return np.stack([documents[firsts], documents[lasts + 1]], axis=1)
 
 
-def _follow(
+def _cut_sequentially(
     sentences: np.ndarray, documents: np.ndarray, runs: np.ndarray, length: int, rule: Rule
 ) -> tuple[np.ndarray, np.ndarray]:
     """Splits all runs in parallel, one chunk per iteration. Returns (starts, stops), sorted by start."""
@@ -191,21 +191,23 @@ class DocumentStream:
         `offset` tokens earlier: the first of a shard is shorter, and the end of the last may be lost."""
         shard_index = find(self.first, chunk, "right") - 1
         document_offsets = self.document_offsets[shard_index]
-        begin = (chunk - int(self.first[shard_index])) * self.length - offset
-        begin, stop = max(begin, 0), min(begin + self.length, int(document_offsets[-1]))
-        first, last = find(document_offsets, begin, "right") - 1, find(document_offsets, stop, "left")
-        return [self._slice(shard_index, i, begin, stop) for i in range(first, last)]
+        unclipped = (chunk - int(self.first[shard_index])) * self.length - offset
+        stream_start, stream_end = max(unclipped, 0), min(unclipped + self.length, int(document_offsets[-1]))
+        first = find(document_offsets, stream_start, "right") - 1
+        end = find(document_offsets, stream_end, "left")
+        return [self._slice(shard_index, i, stream_start, stream_end) for i in range(first, end)]
 
-    def _slice(self, shard_index: int, i: int, begin: int, stop: int) -> DocumentSlice:
+    def _slice(self, shard_index: int, i: int, stream_start: int, stream_end: int) -> DocumentSlice:
         """The tokens of the i-th selected document of a shard between two positions of the stream."""
         shard, document_offsets = self.corpus.shards[shard_index], self.document_offsets[shard_index]
-        start, end = int(document_offsets[i]), int(document_offsets[i + 1])
-        token = int(shard.sentences[shard.documents[self.documents[shard_index][i]]])
+        document_start, document_end = int(document_offsets[i]), int(document_offsets[i + 1])
+        first_token = int(shard.sentences[shard.documents[self.documents[shard_index][i]]])
         # With an end-of-text token before it, token i of the document is at position i + 1.
-        low, high = max(begin, start) - start, min(stop, end) - start
-        first, last = token + max(low - 1, 0), token + min(high, end - start - 1)
-        before = [[self.eos_id]] if low == 0 else []
-        after = [[self.eos_id]] if high == end - start else []
-        row = np.concatenate([*before, np.asarray(shard.tokens[first:last], np.int64), *after])
-        word_starts = np.concatenate([np.ones(len(before), bool), shard.word_starts_in(first, last)])
+        start, end = max(stream_start, document_start) - document_start, min(stream_end, document_end) - document_start
+        length = document_end - document_start
+        token_start, token_end = first_token + max(start - 1, 0), first_token + min(end, length - 1)
+        before = [[self.eos_id]] if start == 0 else []
+        after = [[self.eos_id]] if end == length else []
+        row = np.concatenate([*before, np.asarray(shard.tokens[token_start:token_end], np.int64), *after])
+        word_starts = np.concatenate([np.ones(len(before), bool), shard.word_starts_in(token_start, token_end)])
         return DocumentSlice(row[:-1], row[1:], word_starts[: len(row) - 1])

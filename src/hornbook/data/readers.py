@@ -289,7 +289,8 @@ class FileReader:
 
 
 class _Decoder:
-    """Decodes bytes to text; replaces invalid bytes, NULs and carriage returns, and counts them."""
+    """Decodes bytes to text; replaces invalid bytes, removes NULs, turns carriage returns into line feeds, and counts
+    them all."""
 
     def __init__(self, path: str):
         self._path = path

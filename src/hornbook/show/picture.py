@@ -10,7 +10,7 @@ from typing import Any
 from hornbook.files import write_text
 from hornbook.report.rendering import render
 from hornbook.show.translations import LEGEND, Language, in_language, translate, translate_count
-from hornbook.text.marks import marked
+from hornbook.text.marks import with_gpt1_format
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -137,7 +137,7 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
 def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool, language: Language = "en") -> Picture:
     """The input of each form of task, as in figure 1 of the GPT paper (Radford et al. 2018) and figure 4 of the BERT
     paper (Devlin et al. 2018): one row per sequence that the model reads."""
-    tokenizer, message = marked(tokenizer) if is_gpt else tokenizer, partial(translate, language)
+    tokenizer, message = with_gpt1_format(tokenizer) if is_gpt else tokenizer, partial(translate, language)
     forms = [("classification", (text, None)), ("entailment", (text, pair))]
     if is_gpt:
         forms += [("first order", (text, pair)), ("second order", (pair, text))]

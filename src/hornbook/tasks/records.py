@@ -1,4 +1,5 @@
-"""Labelled examples as read from files, before tokenization. Nothing here imports torch.
+"""Labelled examples as read from files, before tokenization, and what augmentation may change in them.
+Nothing here imports torch.
 
 `key` is the example's identifier in its file, or its index from 0. A label of None means that it is unknown.
 """
@@ -59,8 +60,8 @@ def answer_spans(passage: str, answers: Sequence[str], starts: Sequence[int]) ->
 def spliced(text: str, replacements: Sequence[Replacement]) -> str:
     """The text with the replacements applied; they must be sorted by offset.
 
-    >>> spliced("an old lamp", [(3, 6, "new"), (7, 11, "one")])
-    'an new one'
+    >>> spliced("the old lamp", [(4, 7, "new"), (8, 12, "one")])
+    'the new one'
     """
     parts, end = [], 0
     for start, stop, word in replacements:
@@ -314,7 +315,7 @@ class ChoiceExample(Example):
 
 @dataclass(frozen=True, slots=True)
 class MarkedExample(Example):
-    """A text with one or more marked mentions (`spans`: first and last character, exclusive), labelled with a class or
+    """A text with one or more marked mentions (`spans`: start and end, exclusive), labelled with a class or
     several classes. `given` are the entities that the file links the text to (start, end, identifier), None if it links
     none; `entities` are those that the model reads, by their numbers in its graph."""
 

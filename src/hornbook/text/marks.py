@@ -1,4 +1,5 @@
-"""Special tokens that tasks add to a vocabulary: marks around mentions, and GPT-1's input format.
+"""Special tokens that tasks add to a vocabulary: marks around mentions; GPT-1's input format; and the padding
+token of a GPT.
 
 GPT-1 (Radford et al. 2018, section 3.3): a start token, the text, and an extract token, whose
 hidden state the task head reads; the two texts of a pair are separated by a delimiter.
@@ -17,7 +18,7 @@ from hornbook.text.tokenizer import Tokenizer, refuse_gaps
 START, DELIMITER, EXTRACT = GPT1_TOKENS = ("_start_", "_delimiter_", "_classify_")  # names of the published code
 
 
-def marked(tokenizer: Tokenizer) -> Tokenizer:
+def with_gpt1_format(tokenizer: Tokenizer) -> Tokenizer:
     """A copy that puts the three special tokens around every text, appended to the vocabulary if they are missing."""
     backend = _with_special_tokens(tokenizer, list(GPT1_TOKENS))
     template = processors.TemplateProcessing(

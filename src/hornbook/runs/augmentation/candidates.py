@@ -1,6 +1,6 @@
 """Which words of a text may be replaced, and the candidates to replace them.
 
-Replaceable are purely alphabetic words that are not stop words, as in TinyBERT's code; words are the units of the
+Purely alphabetic words that are not stop words are replaceable, as in TinyBERT's code; words are the units of the
 tokenizer's pre-tokenization. The candidates of a word of one token are the likeliest words at its position, if it is
 masked; those of a word of several tokens are the words with the nearest vectors.
 
@@ -172,7 +172,7 @@ class NearestWords:
     def __init__(self, words: Sequence[str], vectors_VD: np.ndarray, vector_of: Callable[[str], np.ndarray | None]):
         self.words, self.vector_of = list(words), vector_of
         self.vectors_VD = l2_normalized(np.asarray(vectors_VD, np.float32))
-        self.known: dict[str, tuple[str, ...]] = {}
+        self.known: dict[tuple[str, int], tuple[str, ...]] = {}  # by word and number
 
     @classmethod
     def from_file(cls, file: Path) -> "NearestWords":
@@ -200,16 +200,16 @@ class NearestWords:
 
     def near(self, words: Sequence[str], num: int) -> dict[str, tuple[str, ...]]:
         """For each word the `num` nearest other words, nearest first; empty if it has no vector."""
-        new = [word for word in dict.fromkeys(words) if word not in self.known]
+        new = [word for word in dict.fromkeys(words) if (word, num) not in self.known]
         for first in range(0, len(new), QUERY_BATCH):
             vectors = {word: self.vector_of(word) for word in new[first : first + QUERY_BATCH]}
             queries = [word for word, vector in vectors.items() if vector is not None]
-            self.known |= dict.fromkeys(vectors, ())
+            self.known |= {(word, num): () for word in vectors}
             if queries:
                 cosines_QV = l2_normalized(np.stack([vectors[word] for word in queries])) @ self.vectors_VD.T
                 for word, cosines_V in zip(queries, cosines_QV, strict=True):
-                    self.known[word] = self._best(word, cosines_V, num)
-        return {word: self.known[word] for word in words}
+                    self.known[word, num] = self._best(word, cosines_V, num)
+        return {word: self.known[word, num] for word in words}
 
     def _best(self, word: str, cosines_V: np.ndarray, num: int) -> tuple[str, ...]:
         most = min(len(self.words), num + 2)  # the word itself may be among them, as written and in lower case

@@ -45,7 +45,7 @@ from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
 from hornbook.tasks.summary import hints, in_short, summarize
 from hornbook.tasks.task import Task
-from hornbook.text.marks import marked, with_mention_marks, with_pad_token
+from hornbook.text.marks import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 
@@ -128,7 +128,8 @@ class Inputs(Labelled):
         return self.replaced(request=request, settings=settings, train=train, threshold_split=threshold_split)
 
     def replaced(self, **changes: Any) -> "Inputs":
-        """A copy with other values, which reuses the encoded dev split and, if it is the same, the training split."""
+        """A copy with other values, which shares the encoded dev split and, if it is the same, the training split. They
+        are encoded here if necessary, so that all copies of these inputs share them."""
         other = replace(self, **changes)
         if other.train == self.train:
             vars(other)["encoded_train"] = self.encoded_train
@@ -337,7 +338,7 @@ def with_task_format(
                 raise ValueError(f"task.{name} is for GPTs, and the model is {pretrained.described()}: leave it out")
         return pretrained, tokenizer
     pretrained = _in_direction(pretrained, settings)
-    adapted = with_pad_token(marked(tokenizer) if settings.format == "gpt1" else tokenizer)
+    adapted = with_pad_token(with_gpt1_format(tokenizer) if settings.format == "gpt1" else tokenizer)
     if adapted.vocab_size == tokenizer.vocab_size and adapted.pad_id == pretrained.config.pad_id:
         return pretrained, adapted
     return with_new_tokens(pretrained, tokenizer, adapted, seed_of("new tokens")), adapted

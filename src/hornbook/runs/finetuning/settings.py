@@ -35,7 +35,8 @@ MIN_STEPS, MAX_EPOCHS = 300, 10  # few examples of one's own are read more often
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
 STAGE_GROUPS = (  # settings and groups that may differ between stages
-    *("epochs", "batch_size", "optimizer", "schedule", "layers", "batch", "validation", "checkpoint", "loss_spike"),
+    *("epochs", "batch_size", "optimizer", "schedule", "layers"),
+    *("batch", "validation", "checkpoint", "loss_spike"),
 )
 ONLY_IN_PRETRAINING = {  # settings of the loop, each with what replaces it in fine-tuning
     "schedule.steps": "the number of steps follows from epochs and batch_size",
@@ -263,14 +264,14 @@ def settings_for(
             ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
             settings = configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
     published = {name: value for name, value in published.items() if name not in measured}
-    for reason, values in (("as published for", published), ("measured to be best for this size of", measured)):
+    for why, values in (("as published for", published), ("measured to be best for this size of", measured)):
         if texts := [f"{name}={value}" for name, value in values.items() if name not in overrides]:
-            log(f"{reason} {pretrained.family}: {', '.join(texts)}")
+            log(f"{why} {pretrained.family}: {', '.join(texts)}")
     if "optimizer.lr" not in chosen | overrides and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
     if settings.epochs > chosen.get("epochs", registered.epochs) and "epochs" not in overrides:
-        reason = f"more than the published {registered.epochs}, as there are few training examples"
-        log(f"{settings.epochs:g} epochs: {reason}")
+        why = f"more than the published {registered.epochs}, as there are few training examples"
+        log(f"{settings.epochs:g} epochs: {why}")
     return settings
 
 

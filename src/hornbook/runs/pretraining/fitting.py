@@ -53,7 +53,7 @@ def _with_vocabulary(settings: PretrainSettings, vocab_size: int, tokenizer: Tok
 
 
 def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> PretrainSettings:
-    """The settings in which a model that also learns from masked text knows its mask token."""
+    """The settings with the id of the mask token, for a model that also learns from masked text."""
     if tokenizer is None or not settings.mlm_fraction:
         return settings
     return configuration.with_overrides(settings, {"model.mask_id": tokenizer.mask_id})
@@ -162,18 +162,18 @@ def _fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_
     if not isinstance(model, ErnieConfig):
         if request.graph or request.vectors:
             option = "graph" if request.graph else "vectors"
-            raise ValueError(f"{option} is for ERNIE: use a preset such as ernie-base, or leave it out")
+            raise ValueError(f"{option}= is for ERNIE: use a preset such as ernie-base, or leave it out")
         return settings
     if request.graph is None:
         if request.vectors is not None:
-            raise ValueError("vectors need a graph, the graph that they were trained on")
+            raise ValueError("vectors= needs graph=, the graph that they were trained on")
         return settings
     graph = open_graph(request.graph)
     if base_graph is not None:
         if base_graph != graph.fingerprint:
             raise ValueError(f"{request.init_from} was trained with another graph than {request.graph}: give that one")
         if request.vectors is not None:
-            raise ValueError(f"{request.init_from} has entity vectors already: leave out vectors")
+            raise ValueError(f"{request.init_from} has entity vectors already: leave out vectors=")
         return settings
     overrides = {"model.graph": graph.fingerprint, "model.num_entities": graph.num_entities}
     if request.vectors is not None:
@@ -188,7 +188,7 @@ def _fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_
             overrides["model.entity_heads"] = next(heads for heads in (2, 1) if width % heads == 0)
     elif model.entity_vectors == "graph":
         raise ValueError(
-            "ERNIE reads entity vectors: make them with 'hornbook graph embed' and give vectors, or set "
+            "ERNIE reads entity vectors: make them with 'hornbook graph embed' and give vectors=, or set "
             "model.entity_vectors=random"
         )
     return configuration.with_overrides(settings, overrides)
@@ -199,7 +199,7 @@ def check_corpora_linked(settings: PretrainSettings, corpora: Corpora) -> None:
     if not isinstance(settings.model, ErnieConfig):
         return
     if settings.model.graph is None:
-        raise ValueError("ERNIE needs a graph with vectors: give graph and vectors")
+        raise ValueError("ERNIE needs a graph with vectors: give graph= and vectors=")
     for corpus, _ in corpora:
         if corpus.graph != settings.model.graph:
             problem = "is not linked to a graph" if corpus.graph is None else "is linked to another graph"
@@ -210,6 +210,6 @@ def check_corpora_linked(settings: PretrainSettings, corpora: Corpora) -> None:
 
 
 def give_vectors(model: Ernie, request: PretrainRequest) -> None:
-    """Sets the entity vectors of a new model; without --vectors they stay random."""
+    """Sets the entity vectors of a new model; without `vectors` they stay random."""
     if request.vectors is not None:
         model.set_entity_vectors(open_vectors(request.vectors, open_graph(request.graph)).entities)
