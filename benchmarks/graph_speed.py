@@ -30,7 +30,7 @@ def query_rate(graph: Graph, pairs_Q2: np.ndarray) -> dict:
         began = time.perf_counter()
         found = graph.paths_batch(pairs_Q2[:, 0], pairs_Q2[:, 1])
         seconds.append(time.perf_counter() - began)
-    per_query = len(found.num_hops_P) / len(pairs_Q2)
+    per_query = len(found.num_hops_K) / len(pairs_Q2)
     return {
         "queries_per_second": round(len(pairs_Q2) / float(np.median(seconds))),
         "paths_per_query": round(per_query, 2),

@@ -134,7 +134,7 @@ def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):
     bare = model_folder_of(tmp_path / "bare", tiny_tokenizer, "bert")
     tagger = model_folder_of(tmp_path / "tagger", tiny_tokenizer, "bert", HeadConfig("tokens", 2, ("O", "B-X")))
-    with pytest.raises(ValueError, match=r"no task head.*omit data"):
+    with pytest.raises(ValueError, match=r"no task head.*leave out data"):
         compare([learned.run, bare], data=learned.data, **FAST)
     with pytest.raises(ValueError, match=r"classification and .* for tagging.*models of one task"):
         compare([learned.run, tagger], **FAST)

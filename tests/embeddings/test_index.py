@@ -197,7 +197,7 @@ def test_a_killed_build_resumes(model, table, tmp_path):
     other.write_text("id,body\nx,bread\n")
     with pytest.raises(ValueError, match=r"unfinished index of .*texts.csv: run that command again"):
         hornbook.build_index(other, out, model, text="body")
-    assert hornbook.build_index(table, out, model, text="body").added == 36
+    assert hornbook.build_index(table, out, model, text="body").num_added == 36
     hornbook.build_index(table, whole, model, text="body")
     one, two = Index(out), Index(whole)
     assert one.rows.to_pylist() == two.rows.to_pylist()
@@ -214,7 +214,7 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch, model, table, tmp_path):
 
     with pytest.raises(KeyboardInterrupt, match=r"16 of 60 texts are saved in .* run the same command again"):
         hornbook.build_index(table, tmp_path / "index", model, text="body", on_progress=stop)
-    assert hornbook.build_index(table, tmp_path / "index", model, text="body").added == 44
+    assert hornbook.build_index(table, tmp_path / "index", model, text="body").num_added == 44
 
 
 def test_a_block_takes_a_few_seconds_whatever_the_speed(monkeypatch, model, table, tmp_path):
@@ -251,7 +251,7 @@ def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
     found = building.read_texts(file, tmp_path / "spool", text="body")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(found) == 6_000 and found.names == ("note",) and peak < size / 4, (peak, size)
+    assert len(found) == 6_000 and found.other_columns == ("note",) and peak < size / 4, (peak, size)
     assert found.rows.slice(5_999).to_pylist()[0] == {
         "id": "k5999",
         "text": 'the river, 5999\nand a "bridge" of the harbour 5999' + filler,
@@ -296,12 +296,12 @@ def test_what_is_not_a_text_is_refused(model, tmp_path):
 
 def test_texts_in_memory_and_lines(model, tmp_path):
     built = hornbook.build_index(["the river", " ", "bread"], tmp_path / "list", model)
-    assert (built.rows, built.num_empty) == (2, 1)
+    assert (built.num_rows, built.num_empty) == (2, 1)
     assert [hit.id for hit in hornbook.search(tmp_path / "list", "bread")[0]] == ["2", "0"]
     (tmp_path / "texts.txt").write_text("the river\nbread\n")
     opened = hornbook.SearchIndex(tmp_path / "list", hornbook.load(model))
     assert hornbook.search(opened, ["bread", "river"], top_k=1)[0][0].text == "bread"
-    assert hornbook.build_index(tmp_path / "texts.txt", tmp_path / "lines", model).rows == 2
+    assert hornbook.build_index(tmp_path / "texts.txt", tmp_path / "lines", model).num_rows == 2
 
 
 @pytest.mark.parametrize(

@@ -350,7 +350,7 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     status, out, _ = verb("predict", result.out, "--file", tmp_path / "texts.txt", "--json")
     assert status == 0 and len(json.loads(out)["predictions"]) == 3
     for words, said in (
-        (("lamp", "--file", tmp_path / "texts.txt"), "a text has no effect with --file: omit it"),
+        (("lamp", "--file", tmp_path / "texts.txt"), "a text has no effect with --file: leave it out"),
         (
             ("--data", "reviews.csv"),
             "--data needs --submission: to predict the rows of a file, use --file",

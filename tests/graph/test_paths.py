@@ -42,7 +42,7 @@ def test_all_paths_are_found_once(crowded, hops, monkeypatch):
     found = crowded.paths_batch(heads, tails, hops, limit=None)
     for query, (head, tail) in enumerate(pairs):
         rows = range(found.offsets_Q[query], found.offsets_Q[query + 1])
-        nodes = [tuple(found.nodes_PH[row][: found.num_hops_P[row] + 1].tolist()) for row in rows]
+        nodes = [tuple(found.nodes_KH[row][: found.num_hops_K[row] + 1].tolist()) for row in rows]
         assert len(nodes) == len(set(nodes))
         assert set(nodes) == exhaustive(crowded, head, tail, hops)
         lengths = [len(each) for each in nodes]
@@ -55,8 +55,8 @@ def test_the_limit_keeps_the_first_of_each_query(crowded):
     for query in range(len(heads)):
         first, count = every.offsets_Q[query], min(2, every.offsets_Q[query + 1] - every.offsets_Q[query])
         assert few.offsets_Q[query + 1] - few.offsets_Q[query] == count
-        expected = every.nodes_PH[first : first + count]
-        assert np.array_equal(few.nodes_PH[few.offsets_Q[query] :][:count], expected)
+        expected = every.nodes_KH[first : first + count]
+        assert np.array_equal(few.nodes_KH[few.offsets_Q[query] :][:count], expected)
 
 
 def test_too_many_partial_paths_are_reported(crowded, monkeypatch):

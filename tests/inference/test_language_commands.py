@@ -116,8 +116,11 @@ def test_an_encoder_explains_itself_or_fills(run, bert, gpt):
             ["--fill", "--temperature", 3, "--seed", 1],
             "--temperature and --seed have no effect with --fill",
         ),
-        (["--fill", "--num-beams", 2], "--num-beams has no effect with --fill: omit it"),
-        (["--num-beams", 3, "--top-k", 5], "--top-k has no effect with --num-beams, which does not sample: omit it"),
+        (["--fill", "--num-beams", 2], "--num-beams has no effect with --fill: leave it out"),
+        (
+            ["--num-beams", 3, "--top-k", 5],
+            "--top-k has no effect with --num-beams, which does not sample: leave it out",
+        ),
         (["--length-penalty", 2], "--length-penalty has no effect without --num-beams"),
     ],
 )

@@ -194,7 +194,7 @@ def test_command_and_its_errors(tasks, gpt, tmp_path, capsys, monkeypatch):
     assert dict(describe(tmp_path / "run")["lines"])["tasks"].endswith(f", initialised from {gpt}")
     assert hornbook.load(tmp_path / "run").generate("the", 3)
     _, _, error = verb(gpt, "--task", "text", "--data", "joint.toml", "--seeds", 3, "--label", "x", "--head", "cnn")
-    assert "--label and --seeds and --head have no effect with --task text: omit them" in error
+    assert "--label and --seeds and --head have no effect with --task text: leave them out" in error
     status, out, _ = verb(gpt, "--task", "text", "--show")
     assert status == 0 and "learns" in out
     for text, words in (

@@ -255,7 +255,7 @@ def test_embeddings_take_texts_only(client):
 def test_completions_refuse_what_they_would_ignore(client):
     for name, value in (("logprobs", 3), ("suffix", "x"), ("best_of", 4), ("presence_penalty", 0.5)):
         message = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", **{name: value})
-        assert message == f"{name} is not supported: omit it"
+        assert message == f"{name} is not supported: leave it out"
     assert "lower n" in refusal(client, "/v1/completions", 422, model="gpt", prompt=["the"] * 20, n=10)
     assert "set n to 1" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the", n=2, temperature=0)
     assert "more than the model's context" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the " * 3000)

@@ -224,7 +224,7 @@ def test_replaced_words(browser, electra):
         judged = model.detect(text)
         marked = page.query_selector_all(".word")
         assert page.locator("#result .sentence").text_content() == text
-        assert [each.inner_text() for each in marked] == [text[each.start : each.stop] for each in judged]
+        assert [each.inner_text() for each in marked] == [text[each.start : each.end] for each in judged]
         likeliest = max(judged, key=lambda each: each.probability)
         assert page.inner_text(".bars .best .name") == likeliest.word
         assert float(marked[judged.index(likeliest)].get_attribute("title").rstrip("%")) == pytest.approx(

@@ -150,8 +150,10 @@ def test_a_file_to_predict_must_have_the_columns_of_the_run(tmp_path):
 def test_data_to_evaluate_on_must_have_the_columns_of_the_run(tmp_path):
     write(tmp_path, a__csv="Ticket text,Topic\nit is out of paper,IT\n")
     with pytest.raises(ValueError, match="no column 'Team', which the run was trained on as the label"):
-        read("classification", tmp_path / "a.csv", trained=TRAINED, default_split="dev", held_out=0)
-    found = read("classification", tmp_path / "a.csv", trained=TRAINED, label="Topic", default_split="dev", held_out=0)
+        read("classification", tmp_path / "a.csv", trained_columns=TRAINED, default_split="dev", held_out=0)
+    found = read(
+        "classification", tmp_path / "a.csv", trained_columns=TRAINED, label="Topic", default_split="dev", held_out=0
+    )
     assert found.splits["dev"][0].label == "IT"
 
 

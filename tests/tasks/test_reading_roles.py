@@ -118,7 +118,7 @@ def test_roles_of_other_kinds_of_task():
 def test_a_single_column_of_0_and_1_has_the_same_class_when_it_is_read_again():
     rows = [{"text": f"words here {n}", "red": n % 2} for n in range(30)]
     data = read("multi-label", rows, held_out=0)
-    again = read("multi-label", {"dev": rows}, trained=data.roles)
+    again = read("multi-label", {"dev": rows}, trained_columns=data.roles)
     assert data.labels == again.labels == ("red",) and again.splits["dev"] == data.splits["train"]
 
 
@@ -171,7 +171,7 @@ def test_decimal_commas_are_read_unless_they_may_separate_thousands():
     data = read("regression", rows, held_out=0)
     assert data.roles["label"] == "price" and [each.label for each in data.splits["train"][:3]] == [3.0, -3.15, -2.25]
     assert any("with decimal commas" in message for message in data.messages)
-    assert read("regression", {"dev": rows[1:2]}, trained=data.roles).splits["dev"][0].label == -3.15
+    assert read("regression", {"dev": rows[1:2]}, trained_columns=data.roles).splits["dev"][0].label == -3.15
     with pytest.raises(ValueError, match="column 'price' has '1,250'"):
         roles(tickets(price=lambda n: "1,250" if n % 2 else "900"), "regression")
 

@@ -159,7 +159,7 @@ def refuse_unused_options(why: str, is_given: dict[str, bool]) -> None:
     unused = [option for option in is_given if is_given[option]]
     if unused:
         has, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
-        raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: omit {pronoun}")
+        raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: leave {pronoun} out")
 
 
 def or_recorded(value: str | None, name: str, out: Path | None, resume: bool, command: str) -> str:

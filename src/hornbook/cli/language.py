@@ -65,7 +65,7 @@ def generate(
     loaded = hornbook.load(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):
-            raise ValueError(f"--fill is for encoders, and {model} is a GPT: omit --fill")
+            raise ValueError(f"--fill is for encoders, and {model} is a GPT: leave out --fill")
         text = loaded.fill(prompt, NUM_MASKS if max_new_tokens is None else max_new_tokens)
         print_result(text)
         print_json({"filled": text})
@@ -112,7 +112,7 @@ def score(
     import hornbook
 
     if empty := [i for i, text in enumerate(texts, start=1) if not text.strip()]:
-        raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: omit it")
+        raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
     loaded = hornbook.load(model, weights, device)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]

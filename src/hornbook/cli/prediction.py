@@ -132,7 +132,7 @@ def predict(
     if not texts and file is None:
         raise ValueError("there is nothing to predict: give texts after the run, or --file FILE")
     if out == STANDARD and wants_json():
-        raise ValueError("--out - and --json both write to standard output: omit one of them")
+        raise ValueError("--out - and --json both write to standard output: leave out one of them")
     if is_file:
         format_of(out)
     if file != STANDARD:

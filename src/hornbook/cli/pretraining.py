@@ -200,7 +200,7 @@ def distill_command(
     without_effect = on_text if task is not None else on_task | flags if corpus else {}
     if unused := [name for name, value in without_effect.items() if value is not None]:
         kind = ON_TEXT if task is not None else ON_TASK
-        raise ValueError(f"--{unused[0].replace('_', '-')} has an effect only {kind}: omit it")
+        raise ValueError(f"--{unused[0].replace('_', '-')} has an effect only {kind}: leave it out")
     options = {"corpora": corpus or [], "task": task, "data": data, "recipe": recipe, "seed": seed, "log": log}
     options |= {name: value for name, value in (on_text | on_task).items() if value is not None}
     options["overrides"] = parse_overrides(override, device) | as_overrides(**flags)

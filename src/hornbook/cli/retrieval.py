@@ -36,10 +36,10 @@ def embed(
     with replaced, counting_display("reading", "embedded, of {:,} texts") as show:
         built = build_index(file, out, model, **options, log=log, on_progress=show)
     log_problems({kind: each for kind, each in built.problems.to_dict().items() if kind != "kept_empty_text"})
-    print_result(f"{out}: {built.rows:,} texts, {built.dtype} vectors of width {built.width}, by {built.model}")
+    print_result(f"{out}: {built.num_rows:,} texts, {built.dtype} vectors of width {built.width}, by {built.model}")
     log(f'  hornbook search {out} "..."')
-    names = ("rows", "added", "width", "dtype", "model")
-    print_json({"out": str(out)} | {name: getattr(built, name) for name in names})
+    sizes = {"rows": built.num_rows, "added": built.num_added, "width": built.width}
+    print_json({"out": str(out), **sizes, "dtype": built.dtype, "model": built.model})
 
 
 @app.command("search", epilog='Example: hornbook search index "how do I reset my password" --top-k 5 --where lang=en')

@@ -217,7 +217,7 @@ def replaced(
 
     model, text, pair = split_texts(arguments)
     if pair is not None:
-        raise ValueError("show replaced takes one text: omit the second")
+        raise ValueError("show replaced takes one text: leave out the second")
     loaded = hornbook.load(open_folder(model, text), device=device)
     if not isinstance(loaded, EncoderModel):
         raise ValueError(f"{model} is a GPT, which has no masks: give an ELECTRA")

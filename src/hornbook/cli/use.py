@@ -102,7 +102,7 @@ def detect(
     marked = text
     for word in reversed(words):
         if word.probability >= threshold:
-            marked = f"{marked[: word.start]}[{marked[word.start : word.stop]}]{marked[word.stop :]}"
+            marked = f"{marked[: word.start]}[{marked[word.start : word.end]}]{marked[word.end :]}"
     print_result(marked)
     table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))
     print_json({"marked": marked, "words": [vars(word) for word in words]})

@@ -111,10 +111,10 @@ def _other_contents(out: Path, names: list[str]) -> str:
 
 
 def _check_tasks(models: Sequence[MeasuredModel], data: Any) -> None:
-    """Raises unless the models have the same task, and a task head if there are data to score them on."""
+    """Raises unless the models have the same task, and a task head if there is data to score them on."""
     if data is not None and (bare := next((each for each in models if each.predictor is None), None)):
         raise ValueError(
-            f"{bare.name} has no task head, so it cannot be scored on data: fine-tune it first, or omit data to "
+            f"{bare.name} has no task head, so it cannot be scored on data: fine-tune it first, or leave out data to "
             "compare only size and speed"
         )
     of_task = [each for each in models if each.predictor is not None]

@@ -234,8 +234,8 @@ class Graph:
         """(`paths`, whether hubs were skipped because there were too many partial paths)."""
         heads, tails = (np.array(self.find(concept)[:MAX_SENSES]) for concept in (head, tail))
         paths = self.paths_batch(np.repeat(heads, len(tails)), np.tile(tails, len(heads)), hops, limit)
-        order = np.argsort(paths.num_hops_P, kind="stable")[:limit]
-        nodes = (paths.nodes_PH[row, : paths.num_hops_P[row] + 1] for row in order)
+        order = np.argsort(paths.num_hops_K, kind="stable")[:limit]
+        nodes = (paths.nodes_KH[row, : paths.num_hops_K[row] + 1] for row in order)
         return [self.path(entities.tolist()) for entities in nodes], bool(paths.is_cut_Q.any())
 
     def paths_batch(
@@ -248,7 +248,7 @@ class Graph:
         """The paths of many pairs at once, as arrays of entity ids; a name stands for its likeliest entity.
 
         >>> paths = open_graph("graph").paths_batch(["plant", "plant"], ["trowel", "moon"])
-        >>> paths.num_hops_P.tolist(), paths.offsets_Q.tolist()
+        >>> paths.num_hops_K.tolist(), paths.offsets_Q.tolist()
         ([2], [0, 1, 1])
         """
         hops = checked(hops, int, "hops", low=1, high=MAX_HOPS)

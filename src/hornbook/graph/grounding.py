@@ -1,4 +1,7 @@
-"""Questions and answers grounded in a knowledge graph: their schema graphs as streams of a batch."""
+"""Questions and answers grounded in a knowledge graph: their schema graphs as streams of a batch.
+
+Shapes: as in `schema.py`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -259,7 +259,9 @@ class EntityLinker:
 def open_linker(graph: str | Path, model: Any) -> EntityLinker:
     """The entity linker for a graph. Raises a `ValueError` if the model does not read the entities of this graph."""
     if model.family != "hornbook-ernie":
-        raise ValueError(f"graph= is for ERNIE, and the model is {model.described()}, which reads no entities: omit it")
+        raise ValueError(
+            f"graph= is for ERNIE, and the model is {model.described()}, which reads no entities: leave it out"
+        )
     opened = open_graph(graph)
     if opened.fingerprint != model.config.graph:
         raise ValueError(f"{graph} is not the graph that the model was trained with: give that one")

@@ -1,6 +1,6 @@
 """Paths between entities, for many pairs at once: everything is done with arrays over all pairs.
 
-Shapes: N entities, Q queries, P paths, H nodes of a path. A path visits no entity twice and follows edges in either
+Shapes: N entities, Q queries, K paths, H nodes of a path. A path visits no entity twice and follows edges in either
 direction. The last two hops are found by intersecting the neighbours of both ends, starting from the end with fewer.
 """
 
@@ -43,14 +43,14 @@ class Adjacency:
 class PathArrays:
     """The paths of Q queries, sorted by query, length and rank.
 
-    nodes_PH       entities of each path, -1 after its end
-    num_hops_P     its number of edges
+    nodes_KH       entities of each path, -1 after its end
+    num_hops_K     its number of edges
     offsets_Q      where the paths of each query start (Q + 1)
     is_cut_Q       whether some paths of a query were not looked at (more than `MAX_PARTIAL` beginnings)
     """
 
-    nodes_PH: np.ndarray
-    num_hops_P: np.ndarray
+    nodes_KH: np.ndarray
+    num_hops_K: np.ndarray
     offsets_Q: np.ndarray
     is_cut_Q: np.ndarray
 

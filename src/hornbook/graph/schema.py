@@ -184,10 +184,10 @@ class SchemaBuilder:
         max_paths = limits.paths if self.vectors is None else max(limits.paths, MAX_CANDIDATES)
         found = self.graph.paths_batch(heads_Q, tails_Q, limits.hops, max_paths)
         pairs_K = np.repeat(np.arange(len(heads_Q)), np.diff(found.offsets_Q))
-        lengths_K = found.num_hops_P.astype(np.int64) + 1
+        lengths_K = found.num_hops_K.astype(np.int64) + 1
         is_padding = np.arange(limits.hops + 1) >= lengths_K[:, None]
-        last_K = found.nodes_PH[np.arange(len(lengths_K)), lengths_K - 1]
-        nodes_KH = np.where(is_padding, last_K[:, None], found.nodes_PH)
+        last_K = found.nodes_KH[np.arange(len(lengths_K)), lengths_K - 1]
+        nodes_KH = np.where(is_padding, last_K[:, None], found.nodes_KH)
         has_edge = ~is_padding[:, 1:]
         pairs = self.graph.adjacency.find(nodes_KH[:, :-1], nodes_KH[:, 1:])[has_edge]
         unique, inverse = np.unique(pairs, return_inverse=True)

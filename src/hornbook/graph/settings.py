@@ -65,4 +65,4 @@ class ReasonSettings(ValidatedSettings, group="reason"):
             raise ValueError(f"reason={self.method!r} needs a graph: give graph=, from 'hornbook graph build'")
         if self.method is None and (self.graph or self.vectors):
             argument = "graph=" if self.graph else "vectors="
-            raise ValueError(f"{argument} has no effect without reason=: add reason='kagnet', or omit it")
+            raise ValueError(f"{argument} has no effect without reason=: add reason='kagnet', or leave it out")

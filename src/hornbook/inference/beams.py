@@ -67,7 +67,7 @@ def beam_search(
     if config.num > settings.num_beams:
         raise ValueError(f"num={config.num} continuations need at least as many beams, not {settings.num_beams}")
     if config.slide:
-        raise ValueError("beam search does not support slide: omit slide= or num_beams=")
+        raise ValueError("beam search does not support slide: leave out slide= or num_beams=")
     prompts = fit_prompts(prompts, context, False)
     texts: dict[int, list[Generated]] = {}
     for group in group_prompts(prompts, settings.num_beams, config.max_new_tokens, context):

@@ -40,8 +40,8 @@ class DecodingState:
             f"the keys and values of {num_sequences:,} texts of {capacity:,} tokens need",
             "generate fewer texts, use fewer beams, or lower max_new_tokens",
         )
-        kind = weight.dtype if model.clm.int8 is None else cache_dtype(weight)
-        self.layers = [KeyValueCache(shape, weight, kind) for _ in model.blocks]
+        dtype = weight.dtype if model.clm.int8 is None else cache_dtype(weight)
+        self.layers = [KeyValueCache(shape, weight, dtype) for _ in model.blocks]
         is_on_numpy = runs_on_numpy(weight) and not model.training
         pairs = zip(model.blocks, self.layers, strict=True)
         self.single_blocks = [SingleTokenBlock(*pair) for pair in pairs] if is_on_numpy else None

@@ -73,10 +73,10 @@ class DecoderModel(LoadedModel):
         starts with one of the tokens `begin_suppress_tokens`.
         """
         if num_beams > 1 and temperature:
-            raise ValueError(f"beam search does not sample: omit temperature={temperature:g} or num_beams")
+            raise ValueError(f"beam search does not sample: leave out temperature={temperature:g} or num_beams")
         if num_beams > 1 and begin_suppress_tokens:
             raise ValueError(
-                "beam search does not support begin_suppress_tokens: omit begin_suppress_tokens or num_beams"
+                "beam search does not support begin_suppress_tokens: leave out begin_suppress_tokens or num_beams"
             )
         config = GenerationConfig(
             max_new_tokens=max_new_tokens,
@@ -119,7 +119,9 @@ class DecoderModel(LoadedModel):
         the context is scored in windows that overlap by half. `within_word` is for encoders."""
         self._needs("clm", "scoring texts")
         if within_word:
-            raise ValueError("within_word= is for encoders, which mask tokens; a GPT reads from left to right: omit it")
+            raise ValueError(
+                "within_word= is for encoders, which mask tokens; a GPT reads from left to right: leave it out"
+            )
         texts = as_texts(texts)
         ids = [self._start + encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
         scores = next_token_scores(self.model, ids, check_stride(None, self.model.config.max_positions))

@@ -46,7 +46,7 @@ class DetectedWord:
 
     word: str
     start: int  # character offsets in the text
-    stop: int
+    end: int
     probability: float
 
 
@@ -334,13 +334,13 @@ class HybridEncoder(EncoderModel):
 
 def _detected_words(text: str, encoded: Encoded, logits: list[float]) -> list[DetectedWord]:
     words: dict[int, DetectedWord] = {}
-    for word_id, (start, stop), logit in zip(encoded.word_ids, encoded.offsets, logits, strict=True):
+    for word_id, (start, end), logit in zip(encoded.word_ids, encoded.offsets, logits, strict=True):
         if word_id is None:
             continue
-        start += len(text[start:stop]) - len(text[start:stop].lstrip())  # tokens may include the space before them
-        before = words.get(word_id, DetectedWord("", start, stop, 0.0))
+        start += len(text[start:end]) - len(text[start:end].lstrip())  # tokens may include the space before them
+        before = words.get(word_id, DetectedWord("", start, end, 0.0))
         probability = max(before.probability, 1 / (1 + math.exp(-logit)))
-        words[word_id] = DetectedWord(text[before.start : stop], before.start, stop, probability)
+        words[word_id] = DetectedWord(text[before.start : end], before.start, end, probability)
     return [word for word in words.values() if word.word.strip()]
 
 

@@ -209,10 +209,17 @@ class Predictor:
             spec = replace(spec, name=DIAGNOSTIC, task=replace(spec.task, metrics=metrics))
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
-        trained = spec.roles if spec is self.spec else None
+        trained_columns = spec.roles if spec is self.spec else None
         reading = {"delimiter": delimiter, "encoding": encoding}
         return spec, read(
-            spec.name, data, **columns, **reading, trained=trained, strict=strict, held_out=0, default_split="dev"
+            spec.name,
+            data,
+            **columns,
+            **reading,
+            trained_columns=trained_columns,
+            strict=strict,
+            held_out=0,
+            default_split="dev",
         )
 
     def _training_data_notes(self, data: DataSet) -> list[str]:

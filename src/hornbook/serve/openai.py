@@ -168,7 +168,7 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
             raise HTTPException(422, "input has token ids, which differ between vocabularies: send texts")
         width = model.loaded.model.config.width
         if body.dimensions not in (None, width):
-            raise HTTPException(422, f"the vectors of {model.name} have {width} dimensions: omit dimensions")
+            raise HTTPException(422, f"the vectors of {model.name} have {width} dimensions: leave out dimensions")
         job = await server.submit(model, "embed", texts, model.loaded.embed)
         vectors = await server.wait(request, model, job)
         content = {
@@ -187,7 +187,7 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         """Continuations of a prompt; with `stream`, as they are generated."""
         model = server.find(body.model, "generate")
         if (name := body.unsupported()) is not None:
-            raise HTTPException(422, f"{name} is not supported: omit it")
+            raise HTTPException(422, f"{name} is not supported: leave it out")
         prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         settings = body.settings()
         if len(prompts) * settings["num"] > MAX_CHOICES:

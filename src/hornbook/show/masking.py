@@ -170,7 +170,7 @@ def copies(tokenizer: Tokenizer, text: str, pair: str | None, num: int) -> Batch
     words = encoded.word_ids
     starts = [word is None or i == 0 or word != words[i - 1] for i, word in enumerate(words)]
     arrays = ((encoded.ids, np.int64), (encoded.segments, np.int64), (starts, bool))
-    return pack(*([np.array(values, kind)] * num for values, kind in arrays))
+    return pack(*([np.array(values, dtype)] * num for values, dtype in arrays))
 
 
 def masking_of(tokenizer: Tokenizer, settings: MaskingSettings) -> Masking:

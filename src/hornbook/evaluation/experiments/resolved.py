@@ -248,7 +248,7 @@ def _refuse_changes(out: Path, record: dict, experiment: Experiment, minutes_eac
     if minutes_each is not None and minutes_each != record["minutes_each"]:
         minutes, flops = record["minutes_each"], record["flops"]
         started = f"{minutes:g} minutes for each arm" if minutes else f"{flops:g} FLOPs"
-        raise ValueError(f"{out} was started with {started}: omit minutes_each=, or choose another folder")
+        raise ValueError(f"{out} was started with {started}: leave out minutes_each=, or choose another folder")
     all_entries = {group: _recorded_entries(group, record) for group in NAMED_GROUPS}
     before = parse_experiment(record["settings"] | all_entries, str(out / RECORD))
     if record["minutes_each"] is None and not math.isclose(experiment.equal.flops, record["flops"], rel_tol=SAME_FLOPS):

@@ -57,7 +57,7 @@ class Texts:
     fingerprint: str  # SHA-256 of all rows: a build resumes only with the same rows
     file: str | None = None
     num_empty: int = 0
-    key: str | None = None  # the column of the ids, None: row numbers
+    id_column: str | None = None  # None: row numbers
     messages: tuple[str, ...] = ()
     problems: Problems = field(default_factory=Problems)
 
@@ -65,18 +65,18 @@ class Texts:
         return len(self.rows)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def other_columns(self) -> tuple[str, ...]:
         """All columns besides id and text."""
         return tuple(self.rows.column_names[2:])
 
 
 @dataclass(frozen=True)
 class Built:
-    """The index after a build: `added` rows are new, `rows` is their total number."""
+    """The index after a build: `num_added` rows are new, of `num_rows` in all."""
 
     out: Path
-    rows: int
-    added: int
+    num_rows: int
+    num_added: int
     width: int
     dtype: VectorType
     model: str
@@ -247,7 +247,7 @@ def build_index(
 
     >>> import hornbook
     >>> built = hornbook.build_index(["the river", "silver bread"], "example-index", model="runs/first")
-    >>> built.rows, hornbook.search("example-index", "the river", top_k=1)[0][0].text
+    >>> built.num_rows, hornbook.search("example-index", "the river", top_k=1)[0][0].text
     (2, 'the river')
     """
     out = Path(out)
@@ -286,7 +286,9 @@ def build_index(
             if before is None:
                 settings, width = loaded.embedding, loaded.model.config.width
                 embedding = (model_fingerprint(loaded), settings.to_dict(), settings.similarity, width)
-                manifest = Manifest(_full_name(name), *embedding, dtype or "float32", 0, 0, read.names, (source,))
+                manifest = Manifest(
+                    _full_name(name), *embedding, dtype or "float32", 0, 0, read.other_columns, (source,)
+                )
             else:  # resumed, or with another source
                 manifest = replace(before, sources=(*before.sources, source)) if before.is_finished else before
             first_id = _first_new_id(read, manifest, out, log)
@@ -338,16 +340,16 @@ def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -
 
 
 def _first_new_id(texts: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
-    """Raises if an id is in the index already. Rows without ids that are appended continue the numbering: returns the
-    number of the first one."""
+    """The number of the first row, for rows without ids that are appended, as they continue the numbering; otherwise
+    None. Raises if an id is in the index already."""
     num_before = manifest.count - manifest.sources[-1].done
-    if extra := [name for name in texts.names if name not in manifest.columns]:
+    if extra := [name for name in texts.other_columns if name not in manifest.columns]:
         log(f"the index has no column {', '.join(extra)}: left out")
     if not num_before:
         return None
     existing = Index(out).rows[ID].slice(0, num_before)
     first = None
-    if texts.key is None:
+    if texts.id_column is None:
         numeric_ids = (int(each) for each in _values(existing) if each.isdecimal())
         first = max(num_before, 1 + max(numeric_ids, default=-1))  # empty rows were numbered too
     new = texts.rows[ID] if first is None else pa.array(map(str, range(first, first + len(texts))))

@@ -246,15 +246,17 @@ def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> E
             log("note: without graph= the model reads no entities")
         return None
     if task.head_config.output == "choice":
-        raise ValueError("graph= has no effect without reason=: give reason='kagnet', or omit it")
+        raise ValueError("graph= has no effect without reason=: give reason='kagnet', or leave it out")
     if not task.marks:
-        raise ValueError(f"graph= is for entity-typing, relation and multiple choice, not for {task.name}: omit it")
+        raise ValueError(
+            f"graph= is for entity-typing, relation and multiple choice, not for {task.name}: leave it out"
+        )
     return open_linker(graph, pretrained)
 
 
 def _grounder(request: FinetuneRequest, head_config: HeadConfig, settings: FinetuneSettings, log: Log) -> Grounder:
     if head_config.output != "choice":
-        raise ValueError(f"reason= is for multiple choice, and {request.task} is not: omit reason= and graph=")
+        raise ValueError(f"reason= is for multiple choice, and {request.task} is not: leave out reason= and graph=")
     if request.teacher is not None:
         raise ValueError("a model that reads a knowledge graph cannot be distilled: use hornbook finetune instead")
     grounder = open_grounder(settings.reason)

@@ -128,8 +128,8 @@ export const PANELS = [
       let end = 0;
       for (const each of words) {
         shown.push(part(end, each.start),
-          el("span", { className: "word", title: percent(each.probability), style: { "--share": Math.min(1, 1.5 * each.probability) } }, part(each.start, each.stop)));
-        end = each.stop;
+          el("span", { className: "word", title: percent(each.probability), style: { "--share": Math.min(1, 1.5 * each.probability) } }, part(each.start, each.end)));
+        end = each.end;
       }
       const suspicious = [...words].sort((a, b) => b.probability - a.probability).slice(0, 5);
       return [el("div", { className: "sentence" }, shown, part(end)),

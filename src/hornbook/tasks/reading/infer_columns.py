@@ -140,14 +140,14 @@ def infer_columns(
     table: RowTable, requested: RequestedColumns, problem_type: ProblemType, *, needs_label: bool
 ) -> Columns:
     """The columns of a table of labelled texts. Columns in `requested` and those that the run was trained on
-    (`requested.trained`) must exist, the label only with `needs_label`; the others are inferred."""
+    (`requested.trained_columns`) must exist, the label only with `needs_label`; the others are inferred."""
     for column, role in ((requested.text, "text"), (requested.pair, "pair")):
         if column:
             table.require(column, role)
     _require_trained(table, requested, needs_label)
     label, labels = _label_columns(table, requested.column("label"), needs_label)
-    trained = {} if requested.text or requested.pair else requested.trained
-    text, pair = requested.text or trained.get("text"), requested.pair or trained.get("pair")
+    trained_columns = {} if requested.text or requested.pair else requested.trained_columns
+    text, pair = requested.text or trained_columns.get("text"), requested.pair or trained_columns.get("pair")
     columns = [Column(table, name) for name in table.columns]
 
     def free() -> list[Column]:
@@ -156,7 +156,7 @@ def infer_columns(
     if text is None and pair is None:
         text, pair = _pair(table, free())
     text = text or _text(table, free())
-    if not requested.label and not requested.trained:
+    if not requested.label and not requested.trained_columns:
         label, labels = _label(table, free(), problem_type, needs_label)
     return Columns(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
 
@@ -166,7 +166,7 @@ def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: 
     roles = [] if requested.text or requested.pair else ["text", "pair"]
     roles += ["label"] if needs_label and not requested.label else []
     for role in roles:
-        column = requested.trained.get(role)
+        column = requested.trained_columns.get(role)
         missing = [] if column is None or column in table.columns else _columns_in(column)
         missing = [name for name in missing if name not in table.columns]
         if missing:

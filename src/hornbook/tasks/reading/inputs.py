@@ -65,7 +65,7 @@ def read_input_rows(
     sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
     `strict`, the first problem raises `ValueError`.
     """
-    requested = RequestedColumns(text, pair, trained=spec.roles or {})
+    requested = RequestedColumns(text, pair, trained_columns=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     examples = inputs_in(file, find_task(spec.name), notes)
     problems = {kind: entry for kind, entry in notes.problems.to_dict().items() if kind not in HARMLESS}
@@ -172,7 +172,7 @@ def _read(path: Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
 def _from_table(table: RowTable, kind: type[Task], notes: Notes) -> list[Example]:
     layout, text, requested = kind.own_layout(allows_no_answer=True), None, notes.requested
     if isinstance(layout, OwnTexts):
-        if len(table.columns) == 1 and not requested and not requested.trained:
+        if len(table.columns) == 1 and not requested and not requested.trained_columns:
             requested = RequestedColumns(table.columns[0])
         columns = infer_columns(table, requested, layout.problem_type, needs_label=False)
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)

@@ -39,13 +39,13 @@ class Format:
 
 @dataclass(frozen=True)
 class RequestedColumns:
-    """The columns that the user named; None: inferred. `trained`: the columns, by role, that the run was trained on;
-    they are used where the user names none, and a table without them is refused."""
+    """The columns that the user named; None: inferred. `trained_columns`: the columns, by role, that the run was
+    trained on; they are used where the user names none, and a table without them is refused."""
 
     text: str | None = None
     pair: str | None = None
     label: str | None = None
-    trained: Mapping[str, str] = field(default_factory=dict)
+    trained_columns: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         roles = {role: column for role in ("text", "pair", "label") if (column := getattr(self, role))}
@@ -57,7 +57,7 @@ class RequestedColumns:
         return any((self.text, self.pair, self.label))
 
     def column(self, role: str) -> str | None:
-        return getattr(self, role) or self.trained.get(role)
+        return getattr(self, role) or self.trained_columns.get(role)
 
 
 @dataclass

@@ -28,7 +28,7 @@ def read(
     label: str | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
-    trained: Mapping[str, str] | None = None,
+    trained_columns: Mapping[str, str] | None = None,
     strict: bool = False,
     seed: int = 0,
     held_out: float = HELD_OUT,
@@ -39,17 +39,17 @@ def read(
     `data`: a folder in the published layout of the data set or one of its files, a user's own table (CSV, TSV, JSON
     lines, JSON, Parquet or Excel) or a folder with train, dev and test tables, a data frame, a list of dictionaries, or
     a mapping from split names to data frames or lists. A `DataSet` is returned unchanged. `text`, `pair` and `label`
-    name columns, `delimiter` and `encoding` describe the files; what is not given is inferred. `trained`: the columns,
-    by role, that a run was trained on; a table without them is refused. `held_out`: fraction of train that becomes the
-    dev split if there is none, selected by `seed`; 0 makes none. With `strict`, the first problem in the data raises
-    `ValueError`. `default_split`: the split of a single file or table whose name does not tell.
+    name columns, `delimiter` and `encoding` describe the files; what is not given is inferred. `trained_columns`: the
+    columns, by role, that a run was trained on; a table without them is refused. `held_out`: fraction of train that
+    becomes the dev split if there is none, selected by `seed`; 0 makes none. With `strict`, the first problem in the
+    data raises `ValueError`. `default_split`: the split of a single file or table whose name does not tell.
 
     >>> read("sst-2", "glue/SST-2").labels  # doctest: +SKIP
     ('0', '1')
     """
     if isinstance(data, DataSet):
         return data
-    entry, requested = find_task(task), RequestedColumns(text, pair, label, trained or {})
+    entry, requested = find_task(task), RequestedColumns(text, pair, label, trained_columns or {})
     notes = Notes(strict, format=Format(delimiter, encoding), requested=requested)
     if isinstance(data, str | Path):
         splits = _from_files(entry, Path(data).expanduser(), notes, default_split)

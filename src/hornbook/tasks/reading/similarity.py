@@ -53,7 +53,9 @@ def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarColumns
     roles = ("text", "pair", "label")
     named = {role: getattr(requested, role) for role in roles}
     if not any(named.values()):  # the columns of the run, where this table has them
-        named = {role: name for role, name in requested.trained.items() if role in roles and name in table.columns}
+        named = {
+            role: name for role, name in requested.trained_columns.items() if role in roles and name in table.columns
+        }
     for role, name in named.items():
         if name:
             table.require(name, role)

@@ -271,7 +271,7 @@ def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     table, requested = read_table(path, notes), notes.requested
     if not table.rows:
         return []
-    trained = requested.trained.get("text")  # of split words; the inputs may be running text in another column
+    trained = requested.trained_columns.get("text")  # of split words; the inputs may be running text in another column
     name = requested.text or (trained if trained in table.columns else None)
     if len(table.columns) == 1 and name is None:
         column = table.columns[0]
