@@ -57,7 +57,7 @@ def check(
     >>> rows = [{"text": f"text {i}", "label": "even" if i % 2 else "odd"} for i in range(20)]
     >>> summary = hornbook.check(rows)
     >>> summary["splits"]["train"]["examples"], summary["columns"]
-    (16, {'text': 'text', 'label': 'label'})
+    (18, {'text': 'text', 'label': 'label'})
     """
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     if model is None:
