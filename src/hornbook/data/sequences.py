@@ -45,7 +45,7 @@ from hornbook.data.shards import Shard, find
 
 SequenceLayout = Literal["packed", "pairs", "nsp", "sop", "documents"]
 CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
-LABELLED = ("nsp", "sop")
+SENTENCE_LAYOUTS = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
 
 
@@ -143,7 +143,7 @@ class SequenceSampler:
             return self._document_batch(first, indices)
         examples = self._make_examples(number, first, indices)
         sequences, segments, word_starts, entities, labels = zip(*(example for example, *_ in examples), strict=True)
-        labels = np.array(labels) if self.layout in LABELLED else None
+        labels = np.array(labels) if self.layout in SENTENCE_LAYOUTS else None
         step_index = np.array([index for *_, index in examples])
         entities = entities if self.with_entities else None
         return pack(sequences, segments, word_starts, labels, self.length, step_index=step_index, entities=entities)

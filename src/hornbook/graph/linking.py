@@ -241,14 +241,14 @@ class EntityLinker:
         return self.graph.fingerprint
 
     def link(
-        self, texts: Sequence[str], known: Sequence[Sequence[tuple[int, int, str]] | None] | None = None
+        self, texts: Sequence[str], links: Sequence[Sequence[tuple[int, int, str]] | None] | None = None
     ) -> list[EntitySpans]:
-        """The mentions of each text. Where `known` has a text's mentions already (start, end, identifier), they are
+        """The mentions of each text. Where `links` has those of a text already (start, end, identifier), they are
         used as they are; entities that the graph does not have are left out."""
-        known = [None] * len(texts) if known is None else known
-        linked = iter(self.graph.link([text for text, mentions in zip(texts, known, strict=True) if mentions is None]))
+        links = [None] * len(texts) if links is None else links
+        linked = iter(self.graph.link([text for text, mentions in zip(texts, links, strict=True) if mentions is None]))
         spans = []
-        for mentions in known:
+        for mentions in links:
             if mentions is None:
                 mentions = [(m.start, m.end, m.entity) for m in next(linked).mentions if m.score >= MIN_SCORE]
             entities = ((start, end, self.graph.candidates(entity)) for start, end, entity in mentions)

@@ -36,7 +36,7 @@ from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow, as_examples
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
+from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
 from hornbook.tasks.spec import TaskSpec, load_task
 from hornbook.tasks.task import Task
@@ -225,7 +225,7 @@ class Predictor:
     def _training_data_notes(self, data: DataSet) -> list[str]:
         """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
         member, examples = self.members[0], data.splits.get("dev", [])
-        if member.trained_on is None or list(data.splits) != ["dev"] or len(examples) < FEWEST:
+        if member.trained_on is None or list(data.splits) != ["dev"] or len(examples) < MIN_EXAMPLES:
             return []
         train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
         if fingerprint(replace(data, splits={"train": train, "dev": dev})) != member.trained_on:

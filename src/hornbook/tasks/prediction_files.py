@@ -18,7 +18,7 @@ Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; emp
 FORMATS = (".jsonl", ".json", ".csv", ".tsv")
 INPUT_FIELDS = ("text", "pair", "question", "context", "choices")  # of a described row; the others are predicted
 NESTED = ("entities", "n_best")  # lists of objects
-SPLIT = {"words", "tokens"}  # input columns that already contain the words
+WORD_COLUMNS = {"words", "tokens"}  # input columns that already contain the words
 SHORT_CHARACTERS = 60
 HIDDEN = ("probabilities", "n_best", "start", "end", "no_answer_score", "entities")  # on a terminal
 
@@ -69,7 +69,7 @@ def with_columns(rows: Rows, columns: Columns) -> Rows:
     if not columns:
         return rows
     taken = {name for each in columns for name in each}
-    left_out = {*INPUT_FIELDS, *(("words",) if SPLIT & {name.lower() for name in taken} else ())}
+    left_out = {*INPUT_FIELDS, *(("words",) if WORD_COLUMNS & {name.lower() for name in taken} else ())}
     return [
         {**cells, **{_unused_name(name, taken): value for name, value in row.items() if name not in left_out}}
         for cells, row in zip(columns, rows, strict=True)

@@ -6,7 +6,7 @@ supplies its published head for the task's `head_config`.
 
 | step | members |
 |---|---|
-| read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `scorable` |
+| read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `in_scored_form` |
 | head | `output`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
 | baseline | `constant`, `majority`, `degenerate`, `label_scope` |
@@ -57,7 +57,7 @@ class Task:
     marks: ClassVar[tuple[str, ...]] = ()  # special tokens around the mentions in a text
     in_percent: ClassVar[bool] = False  # scores are in percent, otherwise fractions
     max_length: ClassVar[int | None] = None  # default maximum number of tokens; None: the model's
-    truncated: ClassVar[str] = "texts"  # what is counted as truncated
+    truncated_noun: ClassVar[str] = "texts"  # what is counted as truncated
     unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
     label_scope: ClassVar[Literal["text", "word", "choice", "passage"]] = "text"  # what a label belongs to
@@ -81,7 +81,7 @@ class Task:
         raise NotImplementedError
 
     @classmethod
-    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[Example] | None:
+    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[Example] | None:
         """The inputs in a file of a format that only this kind has; None for other files."""
         return None
 
@@ -112,7 +112,7 @@ class Task:
         return splits, ""
 
     @classmethod
-    def scorable(cls, splits: Splits, notes: Notes) -> Splits:
+    def in_scored_form(cls, splits: Splits, notes: Notes) -> Splits:
         """The splits, after dev was held out, with the examples besides train in the form in which they are scored."""
         return splits
 
@@ -143,9 +143,9 @@ class Task:
         raise NotImplementedError
 
     @classmethod
-    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         """The details of a task, as in `task.json`, for a registry entry and its data."""
-        return {"metrics": list(named.metrics)}
+        return {"metrics": list(registered.metrics)}
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> Self:
@@ -303,7 +303,7 @@ class Task:
         raise NotImplementedError
 
     @classmethod
-    def graded(cls, prediction: Any, entry: "RegisteredTask") -> str:
+    def graded(cls, prediction: Any, registered: "RegisteredTask") -> str:
         """A prediction as GLUE's grader takes it."""
         raise NotImplementedError
 

@@ -79,7 +79,7 @@ def window_of(encoding, window, has_most_context: np.ndarray) -> PassageWindow:
     return PassageWindow(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
 
 
-def none_score(logits: np.ndarray, has_answer_classifier: bool) -> float:
+def no_answer_score(logits: np.ndarray, has_answer_classifier: bool) -> float:
     """The score of "no answer" in a window: that of the span at the first token, or with `has_answer_classifier` the
     classifier's logit of no answer minus its logit of an answer."""
     if has_answer_classifier:
@@ -103,7 +103,9 @@ def token_probabilities(logits_S2: np.ndarray, num_tokens: int, window: PassageW
     return TokenProbabilities(window.offsets, start_S[passage], end_S[passage], (float(start_S[0]), float(end_S[0])))
 
 
-def choose(examples: Sequence[SpanExample], answers: Iterable[str], encoded: EncodedExamples) -> list[int]:
+def examples_to_illustrate(
+    examples: Sequence[SpanExample], answers: Iterable[str], encoded: EncodedExamples
+) -> list[int]:
     """The indices of a few questions whose passage is short enough to be shown: by turns one of each outcome, such as
     right, wrong, and answered though there is no answer; in the order of the examples within an outcome."""
     num_windows = np.bincount(encoded.example_ids, minlength=len(examples))

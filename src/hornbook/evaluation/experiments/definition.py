@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hornbook.config import LARGEST_SEED, ValidatedSettings, from_dict, setting, with_overrides
-from hornbook.data.sequences import LABELLED
+from hornbook.data.sequences import SENTENCE_LAYOUTS
 from hornbook.evaluation.minimal_pairs import DIRECTIONS
 from hornbook.files import read_toml
 from hornbook.runs.finetuning.settings import settings_for
@@ -125,10 +125,10 @@ class TaskPlan(ValidatedSettings):
             return
         if len(set(self.seeds)) < max(2, len(self.seeds)):
             raise ValueError(f"task '{self.name}' needs 2 or more distinct seeds for an interval, not {self.seeds}")
-        if self.metric and self.metric not in self.known.metrics:
-            names = ", ".join(self.known.metrics)
+        if self.metric and self.metric not in self.registered.metrics:
+            names = ", ".join(self.registered.metrics)
             raise ValueError(f"task '{self.name}' has no metric '{self.metric}': use one of {names}")
-        if self.parts == "by article" and not KINDS[self.known.kind].example.kept_together:
+        if self.parts == "by article" and not KINDS[self.registered.kind].example.kept_together:
             raise ValueError(f"task '{self.name}' has no articles: remove parts, or set it to 'as published'")
 
     @property
@@ -137,12 +137,12 @@ class TaskPlan(ValidatedSettings):
         return self.task == MINIMAL_PAIRS
 
     @property
-    def known(self) -> RegisteredTask:
+    def registered(self) -> RegisteredTask:
         return find_task(self.task or self.name)
 
     @property
     def metric_for_best(self) -> str:
-        return "accuracy" if self.is_zero_shot else self.metric or self.known.metrics[0]
+        return "accuracy" if self.is_zero_shot else self.metric or self.registered.metrics[0]
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,10 @@ class Experiment(ValidatedSettings):
                 raise ValueError(f"{subject} names an unknown task '{condition.task}'")
             if condition.metric in ("sentence-head", "shared-words") and not self.sentences.pairs:
                 raise ValueError(f"{subject} needs pairs: set pairs in [sentences]")
-            if condition.metric == "sentence-head" and self.settings_of(self.arm(condition.arm)).layout not in LABELLED:
+            if (
+                condition.metric == "sentence-head"
+                and self.settings_of(self.arm(condition.arm)).layout not in SENTENCE_LAYOUTS
+            ):
                 raise ValueError(f"{subject} needs a sentence head, but {condition.arm} has none")
 
     def with_arms(self, names: Sequence[str]) -> "Experiment":
@@ -341,7 +344,7 @@ def parse_experiment(values: Mapping[str, Any], where: str) -> Experiment:
     try:
         experiment = from_dict(Experiment, dict(_flat_settings(values)))
         for task in (task for task in experiment.tasks if not task.is_zero_shot):
-            settings_for(task.known, None, experiment.equal.finetuning | task.settings)
+            settings_for(task.registered, None, experiment.equal.finetuning | task.settings)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{where}: {error}") from None
     return experiment

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import torch
 
-from hornbook.data.sequences import LABELLED
+from hornbook.data.sequences import SENTENCE_LAYOUTS
 from hornbook.evaluation.experiments.definition import TaskPlan
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, open_for
 from hornbook.evaluation.experiments.sentences import sentence_head_accuracies, shared_words_accuracies
@@ -135,7 +135,7 @@ def jobs_of(resolved: ResolvedExperiment, tasks: list[str]) -> list[ExperimentJo
     for seed in experiment.equal.seeds:
         for arm in experiment.arms:
             jobs.append(ExperimentJob("pretrain", arm.name, seed))
-            if has_sentences and experiment.settings_of(arm).layout in LABELLED:
+            if has_sentences and experiment.settings_of(arm).layout in SENTENCE_LAYOUTS:
                 jobs.append(ExperimentJob("sentence-head", arm.name, seed))
             for fraction in reversed(experiment.equal.checkpoints):
                 jobs += [task_job(task, arm.name, seed, fraction, task_seed) for task, task_seed in task_seeds]
@@ -241,7 +241,7 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
     result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, lambda message: None)
     if isinstance(result, Outcome):
         return None
-    unit = 1.0 if KINDS[plan.known.kind].in_percent else 100.0
+    unit = 1.0 if KINDS[plan.registered.kind].in_percent else 100.0
     record = {
         "score": unit * result.scores["dev"][plan.metric_for_best]["value"],
         "scores": {name: each["value"] for name, each in result.scores["dev"].items()},

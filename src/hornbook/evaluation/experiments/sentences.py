@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hornbook.batch import Batch
-from hornbook.data.sequences import LABELLED, SequenceSampler
+from hornbook.data.sequences import SENTENCE_LAYOUTS, SequenceSampler
 from hornbook.interop.folder import load_model
 from hornbook.metrics.bootstrap import interval
 from hornbook.runs.pretraining.batches import Corpora
@@ -30,7 +30,7 @@ def sentence_head_accuracies(
     configure_torch(runtime)
     model = load_model(weights).to(runtime.device)
     accuracies = {}
-    for layout in LABELLED:
+    for layout in SENTENCE_LAYOUTS:
         is_right, documents = [], []
         for batch, of_batch in _batches(settings, corpora, layout, num_pairs, held_out=True):
             documents += of_batch
@@ -51,7 +51,7 @@ def shared_words_accuracies(
     from sklearn.preprocessing import StandardScaler
 
     accuracies = {}
-    for layout in LABELLED:
+    for layout in SENTENCE_LAYOUTS:
         (seen, labels, _), (unseen, gold, documents) = (
             _shared_words(settings, corpora, layout, num, held_out)
             for num, held_out in ((num_fitted, False), (num_pairs, True))

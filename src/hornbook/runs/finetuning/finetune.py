@@ -187,7 +187,7 @@ def read_result(out: Path) -> FinetuneResult:
 
 def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, log: Log) -> None:
     if num := encoded.num_truncated:
-        texts = inputs.spec.task.truncated
+        texts = inputs.spec.task.truncated_noun
         log(f"{num:,} {texts} of {name} are longer than {inputs.max_length} tokens and were truncated")
 
 

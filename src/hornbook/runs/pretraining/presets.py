@@ -24,7 +24,9 @@ from hornbook.train.settings import BatchSettings, OptimizerSettings, ScheduleSe
 
 FULL_LENGTH = DataSettings(length=512, short_fraction=0.0)  # no part of the training with shorter sequences
 MICRO_TOKENS = 16_384  # of a GPT: their logits over a vocabulary of 50,257 take 3.3 GB in float32
-HALF_MILLION, ONE, TWO, THREE = (num * 2048 for num in (256, 512, 1024, 1562))  # 0.5, 1, 2 and 3.2 million tokens
+BATCH_512K, BATCH_1M, BATCH_2M, BATCH_3M = (
+    num * 2048 for num in (256, 512, 1024, 1562)
+)  # 0.5, 1, 2 and 3.2 million tokens
 FIRST_TOKENS = 16 * 2048
 
 
@@ -173,7 +175,7 @@ def _gpt3(num_layers: int, width: int, num_heads: int, batch_tokens: int, lr: fl
     here over 4, 8 and 12 billion for the smallest, middle and largest batches. The learning rate decays over 260
     billion."""
     settings = _gpt2(num_layers, width, num_heads, lr, batch_tokens, 2048, 0.0)
-    growing_tokens = {HALF_MILLION: 4e9, THREE: 12e9}.get(batch_tokens, 8e9)
+    growing_tokens = {BATCH_512K: 4e9, BATCH_3M: 12e9}.get(batch_tokens, 8e9)
     exponent = (batch_tokens - FIRST_TOKENS) / growing_tokens
     growing_steps = math.log(batch_tokens / FIRST_TOKENS) / exponent
     steps, decay_steps = (round(growing_steps + (total - growing_tokens) / batch_tokens) for total in (300e9, 260e9))
@@ -244,14 +246,14 @@ PRESETS: dict[str, PretrainSettings] = {
     "gpt2-xl": _gpt2(48, 1600, 25, 2e-4),
     "gpt-bert-small": _gpt_bert(12, 384),
     "gpt-bert-base": _gpt_bert(12, 768),
-    "gpt3-125m": _gpt3(12, 768, 12, HALF_MILLION, 6e-4),
-    "gpt3-350m": _gpt3(24, 1024, 16, HALF_MILLION, 3e-4),
-    "gpt3-760m": _gpt3(24, 1536, 16, HALF_MILLION, 2.5e-4),
-    "gpt3-1.3b": _gpt3(24, 2048, 16, ONE, 2e-4),  # the paper has 24 heads, which do not divide 2,048
-    "gpt3-2.7b": _gpt3(32, 2560, 32, ONE, 1.6e-4),
-    "gpt3-6.7b": _gpt3(32, 4096, 32, TWO, 1.2e-4),
-    "gpt3-13b": _gpt3(40, 5120, 40, TWO, 1e-4),  # the paper has a width of 5,140, which its 40 heads do not divide
-    "gpt3-175b": _gpt3(96, 12288, 96, THREE, 6e-5),
+    "gpt3-125m": _gpt3(12, 768, 12, BATCH_512K, 6e-4),
+    "gpt3-350m": _gpt3(24, 1024, 16, BATCH_512K, 3e-4),
+    "gpt3-760m": _gpt3(24, 1536, 16, BATCH_512K, 2.5e-4),
+    "gpt3-1.3b": _gpt3(24, 2048, 16, BATCH_1M, 2e-4),  # the paper has 24 heads, which do not divide 2,048
+    "gpt3-2.7b": _gpt3(32, 2560, 32, BATCH_1M, 1.6e-4),
+    "gpt3-6.7b": _gpt3(32, 4096, 32, BATCH_2M, 1.2e-4),
+    "gpt3-13b": _gpt3(40, 5120, 40, BATCH_2M, 1e-4),  # the paper has a width of 5,140, which its 40 heads do not divide
+    "gpt3-175b": _gpt3(96, 12288, 96, BATCH_3M, 6e-5),
     # Only the base size was published; the others have the layers of BERT-tiny and BERT-small.
     "ernie-tiny": _ernie(2, 128),
     "ernie-small": _ernie(4, 512),

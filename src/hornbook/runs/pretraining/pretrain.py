@@ -309,8 +309,11 @@ def _refuse_too_large(settings: PretrainSettings) -> None:
     advice = "choose a smaller preset, or lower model.num_layers, model.width or model.vocab_size"
     if not settings.parallel.shard:
         advice += ", or spread it over several GPUs (parallel.shard=true with torchrun)"
-    for device, num_bytes in (chosen_device(settings.runtime.device), STATE_BYTES / num_shards), ("cpu", WEIGHT_BYTES):
+    for device, bytes_per_parameter in (
+        (chosen_device(settings.runtime.device), STATE_BYTES / num_shards),
+        ("cpu", WEIGHT_BYTES),
+    ):
         subject = f"the {num_parameters:,} parameters of this model need"
-        refuse_beyond_memory(num_bytes * num_parameters, device, subject, advice)
+        refuse_beyond_memory(bytes_per_parameter * num_parameters, device, subject, advice)
     subject = f"the {num_tokens:,} tokens of a batch need"
     refuse_beyond_memory(float(BATCH_BYTES * num_tokens), "cpu", subject, "lower batch.tokens")

@@ -61,10 +61,10 @@ class Choice(Task):
         return ChoiceLayout()
 
     @classmethod
-    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:
+    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in FORMATS:
             return None
-        return entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
+        return registered.layout.read({INPUTS: [path]}, notes)[INPUTS]
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:
@@ -92,9 +92,9 @@ class Choice(Task):
         return HeadConfig("choice")
 
     @classmethod
-    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         first = next(example for split in data.splits.values() for example in split)
-        return super().details_for(named, data) | {"num_choices": len(first.choices)}
+        return super().details_for(registered, data) | {"num_choices": len(first.choices)}
 
     @property
     def group_size(self) -> int:

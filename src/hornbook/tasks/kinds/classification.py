@@ -72,9 +72,9 @@ class Classification(SequenceTask):
         return [*super().hints(data), *filter(None, hints)]
 
     @classmethod
-    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
-        positive = named.positive if named.positive in data.labels else None
-        return super().details_for(named, data) | {"positive": positive}
+    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+        positive = registered.positive if registered.positive in data.labels else None
+        return super().details_for(registered, data) | {"positive": positive}
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Classification":
@@ -154,10 +154,10 @@ class Classification(SequenceTask):
         return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
 
     @classmethod
-    def graded(cls, prediction: ClassPrediction, entry: "RegisteredTask") -> str:
-        if prediction.label not in entry.labels:
+    def graded(cls, prediction: ClassPrediction, registered: "RegisteredTask") -> str:
+        if prediction.label not in registered.labels:
             raise ValueError(
-                f"the grader of {entry.name} accepts {', '.join(entry.labels)}, but the model predicts "
+                f"the grader of {registered.name} accepts {', '.join(registered.labels)}, but the model predicts "
                 f"'{prediction.label}': fine-tune on the published files"
             )
         return prediction.label

@@ -44,8 +44,8 @@ class Marked:
         return MarkedLayout(cls.marks, cls.problem_type == "multi_label_classification")
 
     @classmethod
-    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
-        layout = entry.layout
+    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
+        layout = registered.layout
         if path.suffix.lower() not in FORMATS and not layout.is_own_format(path):
             return None
         return layout.read({INPUTS: [path]}, notes)[INPUTS]

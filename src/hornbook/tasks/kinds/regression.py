@@ -89,7 +89,7 @@ class Regression(SequenceTask):
         return f"largest errors, of {len(pairs):,} examples", mistakes
 
     @classmethod
-    def graded(cls, prediction: float, entry: "RegisteredTask") -> str:
+    def graded(cls, prediction: float, registered: "RegisteredTask") -> str:
         low, high = STSB_RANGE
         return f"{min(max(prediction, low), high):.3f}"
 

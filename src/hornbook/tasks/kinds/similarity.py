@@ -91,7 +91,7 @@ class Similarity(Task):
         return SimilarityExample(key, *items) if len(items) in (2, 3) and is_list_of_texts(items) else None
 
     @classmethod
-    def scorable(cls, splits: Splits, notes: Notes) -> Splits:
+    def in_scored_form(cls, splits: Splits, notes: Notes) -> Splits:
         """Single texts are scored by whether the first half of a text finds its second half."""
         for name in [name for name in splits if name != "train" and any(each.pair is None for each in splits[name])]:
             notes.log(f"{name} has single texts: scored by finding the second half of each text by its first half")
@@ -122,7 +122,7 @@ class Similarity(Task):
         return HeadConfig("vectors", problem_type=problem_type, layers=layers)
 
     @classmethod
-    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
         scores = [each.score for each in data.splits.get("train", ()) if each.score is not None]
         if len(scores) > 1 and min(scores) == max(scores):
             raise ValueError(

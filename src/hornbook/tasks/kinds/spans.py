@@ -28,10 +28,10 @@ from hornbook.tasks.task import INPUTS, Predict, Task, first_field
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
-    choose,
+    examples_to_illustrate,
     illustration,
     most_context,
-    none_score,
+    no_answer_score,
     split_windows,
     target_in,
     token_probabilities,
@@ -88,7 +88,7 @@ class Spans(Task):
     default_metrics = ("f1", "exact")
     in_percent = True
     max_length = 384
-    truncated = "questions"
+    truncated_noun = "questions"
     tab_separated = "the question and the passage"
     unscored_hint = "; use task='squad2' or task='spans-or-none' for them"
     label_scope = "passage"
@@ -113,13 +113,13 @@ class Spans(Task):
         return OwnSpans(allows_no_answer)
 
     @classmethod
-    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[SpanExample] | None:
+    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
             return cls.own_layout(allows_no_answer=True).read({INPUTS: [path]}, notes)[INPUTS]
-        return None if entry.layout.takes_columns else entry.layout.read({INPUTS: [path]}, notes)[INPUTS]
+        return None if registered.layout.takes_columns else registered.layout.read({INPUTS: [path]}, notes)[INPUTS]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:
@@ -143,9 +143,9 @@ class Spans(Task):
         return HeadConfig("spans", 2, has_answer_classifier=has_answer_classifier)
 
     @classmethod
-    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
-        rules = named.name if named.name in RULES else "squad2" if named.allows_no_answer else "squad"
-        return super().details_for(named, data) | {"allows_no_answer": named.allows_no_answer, "rules": rules}
+    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+        rules = registered.name if registered.name in RULES else "squad2" if registered.allows_no_answer else "squad"
+        return super().details_for(registered, data) | {"allows_no_answer": registered.allows_no_answer, "rules": rules}
 
     def encode(self, examples: Sequence[SpanExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         questions = tokenizer.encode_batch([each.question for each in examples])
@@ -190,7 +190,7 @@ class Spans(Task):
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
         candidates = np.concatenate([self._candidates(logits, window) for logits, window in windows])
-        none_scores = [none_score(logits, self.head_config.has_answer_classifier) for logits, _ in windows]
+        none_scores = [no_answer_score(logits, self.head_config.has_answer_classifier) for logits, _ in windows]
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
         for score, start, end in candidates[order]:
@@ -342,7 +342,7 @@ class Spans(Task):
         )
 
     def illustrative(self, examples: Sequence[SpanExample], predictions: list, encoded: EncodedExamples) -> list[int]:
-        return choose(examples, (each.answer for each in predictions), encoded)
+        return examples_to_illustrate(examples, (each.answer for each in predictions), encoded)
 
     def illustrations(
         self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[SpanExample], predictions: list

@@ -68,7 +68,7 @@ class Tagging(Task):
         return OWN_TAGS
 
     @classmethod
-    def read_file(cls, path: Path, entry: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
+    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
         return cls.prepared({INPUTS: read_sentences(path, notes)}, Notes())[0][INPUTS]
 
     @classmethod
@@ -102,8 +102,8 @@ class Tagging(Task):
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod
-    def details_for(cls, named: "RegisteredTask", data: DataSet) -> dict[str, Any]:
-        return {"metrics": list(named.metrics) if data.scheme != "plain" else ["tag_accuracy"]}
+    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+        return {"metrics": list(registered.metrics) if data.scheme != "plain" else ["tag_accuracy"]}
 
     @classmethod
     def build(cls, head_config: HeadConfig, details: Mapping[str, Any]) -> "Tagging":

@@ -26,7 +26,7 @@ from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.task import INPUTS, Task
 
 COLUMNS = {*TEXTS, *QUESTIONS, *PASSAGES, *CONTEXTS, *WORDS, *(name for pair in PAIRS for name in pair)}
-DELIMITERS = {"\t": ".tsv", ",": ".csv", ";": ".csv"}
+SUFFIX_OF_DELIMITER = {"\t": ".tsv", ",": ".csv", ";": ".csv"}
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def suffix_of(data: bytes, text: str | None = None) -> str:
     if first.startswith(("{", "[{")) or first.strip() == "[":
         return ".jsonl" if first.startswith("{") else ".json"
     names = COLUMNS if text is None else {text.lower()}
-    for delimiter, suffix in DELIMITERS.items():
+    for delimiter, suffix in SUFFIX_OF_DELIMITER.items():
         fields = [field.strip().strip('"').lower() for field in first.split(delimiter)]
         if len(fields) > 1 and names & set(fields):
             return suffix

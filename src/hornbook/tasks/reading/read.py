@@ -13,7 +13,7 @@ from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import FORMATS, RowTable, in_memory
-from hornbook.tasks.reading.split import FEWEST, HELD_OUT, hold_out
+from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
 from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
@@ -120,7 +120,7 @@ def _data_set(entry: RegisteredTask, splits: Splits, notes: Notes, *, seed: int,
     splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
     if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
         splits = _with_dev(splits, notes, seed, held_out)
-    splits = KINDS[entry.kind].scorable(splits, notes)
+    splits = KINDS[entry.kind].in_scored_form(splits, notes)
     labels = _labels(entry, splits, scheme, notes) if KINDS[entry.kind].has_labels else ()
     return DataSet(
         kind=entry.kind,
@@ -160,10 +160,10 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
 
 
 def _with_dev(splits: Splits, notes: Notes, seed: int, fraction: float) -> Splits:
-    if len(splits["train"]) < FEWEST and (skipped := notes.problems.first(*REASONS)):
+    if len(splits["train"]) < MIN_EXAMPLES and (skipped := notes.problems.first(*REASONS)):
         raise ValueError(
             f"only {len(splits['train'])} examples can be used, too few to hold some out; the rest were skipped "
-            f"({skipped}): repair them, or give at least {FEWEST} rows"
+            f"({skipped}): repair them, or give at least {MIN_EXAMPLES} rows"
         )
     train, dev, how = hold_out(splits["train"], fraction, seed)
     share = "a tenth" if fraction == HELD_OUT else f"{fraction:.0%}"

@@ -10,7 +10,7 @@ from hornbook.tasks.records import Example, SpanExample, TextExample
 
 E = TypeVar("E")
 HELD_OUT = 0.1  # fraction of train that becomes the dev split if there is none
-FEWEST, FEWEST_HELD_OUT = 4, 2  # minimum number of examples; a correlation needs two
+MIN_EXAMPLES, MIN_HELD_OUT = 4, 2  # minimum number of examples; a correlation needs two
 
 
 def split_off(
@@ -77,22 +77,23 @@ def by_article(examples: Sequence[SpanExample]) -> tuple[list[SpanExample], list
 def hold_out(examples: list[Example], fraction: float, seed: int) -> tuple[list[Example], list[Example], str]:
     """(train, dev, description of the split: by article, by passage, by label or at random). Examples with the same
     texts are on the same side; one that occurs more often than `fraction` of the data stays in train."""
-    if len(examples) < FEWEST:
+    if len(examples) < MIN_EXAMPLES:
         raise ValueError(
-            f"{len(examples)} examples are too few to hold some out: give at least {FEWEST}, or a separate dev split"
+            f"{len(examples)} examples are too few to hold some out: give at least {MIN_EXAMPLES}, or a separate dev "
+            "split"
         )
     for group, how in examples[0].kept_together:
-        train, dev = split_groups(examples, fraction, seed, attrgetter(group), FEWEST_HELD_OUT)
-        if len(dev) >= FEWEST_HELD_OUT:
+        train, dev = split_groups(examples, fraction, seed, attrgetter(group), MIN_HELD_OUT)
+        if len(dev) >= MIN_HELD_OUT:
             return train, dev, how
     groups = _groups(examples, attrgetter("texts"))
     small = [indices for indices in groups if len(indices) <= max(1, fraction * len(examples))]
     single = [[index] for index in range(len(examples))]
-    chosen = next(each for each in (small, groups, single) if len(each) >= FEWEST)
+    chosen = next(each for each in (small, groups, single) if len(each) >= MIN_EXAMPLES)
     strata, how = None, "at random"
     if examples[0].is_stratified:
         strata, how = (lambda indices: _stratum(examples[indices[0]])), "by label"
-    _, held_out = split_off(chosen, fraction, seed, strata, FEWEST_HELD_OUT)
+    _, held_out = split_off(chosen, fraction, seed, strata, MIN_HELD_OUT)
     if chosen is not single and len(groups) < len(examples):
         how += ", equal texts together"
     return *_divided(examples, {index for indices in held_out for index in indices}), how
