@@ -40,9 +40,9 @@ def write_submission(
                 f"{split} has {len(examples)} examples but {len(predictions_by_split[split])} predictions; give one "
                 "prediction per example"
             )
-    entry = find_task(spec.name)
-    if entry.submissions:
-        files = _glue_files(entry, predictions_by_split)
+    registered = find_task(spec.name)
+    if registered.submissions:
+        files = _glue_files(registered, predictions_by_split)
     else:
         files = {}
         for split, predictions in predictions_by_split.items():
@@ -63,20 +63,25 @@ def missing_glue(path: str | Path) -> list[str]:
     return [file for file in GLUE_FILES if file not in present]
 
 
-def _glue_files(entry: RegisteredTask, predictions_by_split: Predictions) -> dict[str, str]:
+def _glue_files(registered: RegisteredTask, predictions_by_split: Predictions) -> dict[str, str]:
     files = {
-        entry.submissions[split]: _glue_table(entry, predictions)
+        registered.submissions[split]: _glue_table(registered, predictions)
         for split, predictions in predictions_by_split.items()
-        if split in entry.submissions
+        if split in registered.submissions
     }
     if not files:
-        required, splits = " and ".join(entry.submissions), ", ".join(predictions_by_split)
-        raise ValueError(f"a {entry.name} submission needs the split {required}, but the predictions are of {splits}")
+        required, splits = " and ".join(registered.submissions), ", ".join(predictions_by_split)
+        raise ValueError(
+            f"a {registered.name} submission needs the split {required}, but the predictions are of {splits}"
+        )
     return files
 
 
-def _glue_table(entry: RegisteredTask, predictions: list) -> str:
-    lines = [f"{index}\t{KINDS[entry.kind].graded(prediction, entry)}" for index, prediction in enumerate(predictions)]
+def _glue_table(registered: RegisteredTask, predictions: list) -> str:
+    lines = [
+        f"{index}\t{KINDS[registered.kind].graded(prediction, registered)}"
+        for index, prediction in enumerate(predictions)
+    ]
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 

@@ -102,8 +102,8 @@ def read_texts(
     name = str(texts) if is_file else "the table"
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=RequestedColumns(text))
     rows: _RowSpool | None = None
-    entry = find_task("classification")
-    pieces = stream_inputs(texts, entry, notes) if is_file else [inputs_of_table(texts, entry, notes)]
+    registered = find_task("classification")
+    pieces = stream_inputs(texts, registered, notes) if is_file else [inputs_of_table(texts, registered, notes)]
     for examples, columns in pieces:
         if rows is None:
             if any(each.pair is not None for each in examples[:1]):

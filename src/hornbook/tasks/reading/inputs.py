@@ -107,24 +107,24 @@ def _as_json(cell: Any) -> Any:
     return cell if isinstance(cell, str | int | float | list | dict) else str(cell)
 
 
-def inputs_in(file: str | Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
+def inputs_in(file: str | Path, registered: RegisteredTask, notes: Notes) -> list[Example]:
     """The inputs of a file for a registry entry; messages and problems are added to `notes`."""
     path = _existing(file)
-    examples = _read(path, entry, notes)
+    examples = _read(path, registered, notes)
     if not examples:
         raise ValueError(f"{path} contains no inputs: write one per line, or a table with one per row")
     return examples
 
 
 def stream_inputs(
-    file: str | Path, entry: RegisteredTask, notes: Notes
+    file: str | Path, registered: RegisteredTask, notes: Notes
 ) -> Iterator[tuple[list[Example], list[dict[str, Any]]]]:
     """The inputs of a file with their original columns, in pieces that fit into memory. What is inferred about the
     file, such as its columns, is inferred from the first piece."""
     path = _existing(file)
-    kind, num_lines = KINDS[entry.kind], 0
+    kind, num_lines = KINDS[registered.kind], 0
     if not is_streamed(path, notes):
-        examples = inputs_in(path, entry, notes)
+        examples = inputs_in(path, registered, notes)
         yield examples, original_columns(examples, notes)
     elif path.suffix.lower() not in FORMATS:
         for lines in line_pieces(path, notes):
@@ -139,13 +139,13 @@ def stream_inputs(
         notes.tables.clear()
 
 
-def inputs_of_table(data: Any, entry: RegisteredTask, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
+def inputs_of_table(data: Any, registered: RegisteredTask, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
     """The inputs of a table in memory, with their original columns."""
     table = in_memory(data, "the table", notes)
     if not table.rows:
         raise ValueError("the table has no rows: give at least one")
     notes.tables.append(table)
-    examples = _from_table(table, KINDS[entry.kind], notes)
+    examples = _from_table(table, KINDS[registered.kind], notes)
     return examples, original_columns(examples, notes)
 
 
@@ -156,9 +156,9 @@ def _existing(file: str | Path) -> Path:
     return path
 
 
-def _read(path: Path, entry: RegisteredTask, notes: Notes) -> list[Example]:
-    kind, layout = KINDS[entry.kind], entry.layout
-    examples = kind.read_file(path, entry, notes)
+def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]:
+    kind, layout = KINDS[registered.kind], registered.layout
+    examples = kind.read_file(path, registered, notes)
     if examples is not None:
         return examples
     if isinstance(layout, TableLayout) and not notes.requested and _is_published(path, layout):

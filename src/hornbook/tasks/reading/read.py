@@ -49,13 +49,13 @@ def read(
     """
     if isinstance(data, DataSet):
         return data
-    entry, requested = find_task(task), RequestedColumns(text, pair, label, trained_columns or {})
+    registered, requested = find_task(task), RequestedColumns(text, pair, label, trained_columns or {})
     notes = Notes(strict, format=Format(delimiter, encoding), requested=requested)
     if isinstance(data, str | Path):
-        splits = _from_files(entry, Path(data).expanduser(), notes, default_split)
+        splits = _from_files(registered, Path(data).expanduser(), notes, default_split)
     else:
-        splits = entry.own_layout.from_tables(_tables(data, notes, default_split), notes)
-    return _data_set(entry, splits, notes, seed=seed, held_out=held_out)
+        splits = registered.own_layout.from_tables(_tables(data, notes, default_split), notes)
+    return _data_set(registered, splits, notes, seed=seed, held_out=held_out)
 
 
 def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
@@ -72,18 +72,18 @@ def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
     return dict(sorted(tables.items(), key=lambda item: SPLITS.index(item[0])))
 
 
-def _from_files(entry: RegisteredTask, path: Path, notes: Notes, default_split: str) -> Splits:
-    layout = entry.layout
+def _from_files(registered: RegisteredTask, path: Path, notes: Notes, default_split: str) -> Splits:
+    layout = registered.layout
     paths = find_splits(path, layout.files, layout.folder)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
-        layout = entry.own_layout
+        layout = registered.own_layout
         paths = find_splits(path, layout.files)
     if not paths:
-        raise ValueError(no_files_message(path, entry.layout.files, layout.files))
+        raise ValueError(no_files_message(path, registered.layout.files, layout.files))
     if path.is_file() and "train" in paths and "train" not in path.name.lower():
         paths = {default_split: paths["train"]}
     if notes.requested and not layout.takes_columns:
-        raise ValueError(f"{entry.name} has a fixed layout: leave out text=, pair= and label=")
+        raise ValueError(f"{registered.name} has a fixed layout: leave out text=, pair= and label=")
     notes.file_of.update({split: str(files[0]) for split, files in paths.items()})
     return layout.read(paths, notes)
 
@@ -103,7 +103,7 @@ def evaluation_texts(task: str, data: str | Path) -> list[str]:
     return texts
 
 
-def _data_set(entry: RegisteredTask, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
+def _data_set(registered: RegisteredTask, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
     """The data set of examples that were read: with unique keys, in the form that the task needs, with a dev split."""
     splits = {split: splits[split] for split in sorted(splits, key=_order)}
     if not any(splits.values()):
@@ -116,14 +116,14 @@ def _data_set(entry: RegisteredTask, splits: Splits, notes: Notes, *, seed: int,
     for split in [split for split in splits if not splits[split]]:
         notes.log(f"the {split} split has no examples and is ignored")
         del splits[split]
-    splits, scheme = KINDS[entry.kind].prepared(splits, notes)
+    splits, scheme = KINDS[registered.kind].prepared(splits, notes)
     splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
     if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
         splits = _with_dev(splits, notes, seed, held_out)
-    splits = KINDS[entry.kind].in_scored_form(splits, notes)
-    labels = _labels(entry, splits, scheme, notes) if KINDS[entry.kind].has_labels else ()
+    splits = KINDS[registered.kind].in_scored_form(splits, notes)
+    labels = _labels(registered, splits, scheme, notes) if KINDS[registered.kind].has_labels else ()
     return DataSet(
-        kind=entry.kind,
+        kind=registered.kind,
         splits=splits,
         labels=labels,
         problems=notes.problems,
@@ -173,7 +173,7 @@ def _with_dev(splits: Splits, notes: Notes, seed: int, fraction: float) -> Split
     return {"train": train, "dev": dev} | {split: each for split, each in splits.items() if split != "train"}
 
 
-def _labels(entry: RegisteredTask, splits: Splits, scheme: str, notes: Notes) -> tuple[str, ...]:
+def _labels(registered: RegisteredTask, splits: Splits, scheme: str, notes: Notes) -> tuple[str, ...]:
     """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
     problems."""
     label_splits = ["train"] if splits.get("train") else list(splits)
@@ -183,7 +183,7 @@ def _labels(entry: RegisteredTask, splits: Splits, scheme: str, notes: Notes) ->
         labels = ("O", *(f"{mark}-{name}" for name in types for mark in "BI"))
         seen = set(labels)
     else:
-        labels = entry.labels if seen <= set(entry.labels) else sorted_labels(seen)
+        labels = registered.labels if seen <= set(registered.labels) else sorted_labels(seen)
     for split in splits:
         for example in splits[split] if split not in label_splits else ():
             for name in example.label_names:
