@@ -38,12 +38,12 @@ def way(request, monkeypatch):
 def test_every_weight_is_off_by_half_a_step_at_most(random):
     weight = torch.from_numpy(random.normal(0, 1, (40, 70)) * np.geomspace(1e-6, 1e3, 40)[:, None]).float()
     weight[7] = 0
-    numbers, steps = quantized_rows(weight)
+    numbers, scales = quantized_rows(weight)
     assert numbers.dtype == torch.int8 and numbers.abs().max() == 127
-    errors = (numbers * steps[:, None].double() - weight).abs()
-    assert (errors <= steps[:, None] * 0.5001).all()
-    assert (errors > steps[:, None] * 0.4).any()
-    assert torch.allclose(steps * 127, weight.abs().amax(1), atol=1e-20)
+    errors = (numbers * scales[:, None].double() - weight).abs()
+    assert (errors <= scales[:, None] * 0.5001).all()
+    assert (errors > scales[:, None] * 0.4).any()
+    assert torch.allclose(scales * 127, weight.abs().amax(1), atol=1e-20)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 2, 7, int8.NUM_AT_ONCE + 3])
@@ -52,12 +52,12 @@ def test_a_layer_is_the_product_with_the_rounded_weights(random, way, num_tokens
     bias = torch.from_numpy(random.normal(0, 1, 33)).float()
     x = torch.from_numpy(random.normal(0, 1, (num_tokens, 50)) * random.uniform(0.1, 40, (num_tokens, 1))).float()
     x[-1, 3:] *= 0  # few values
-    numbers, steps = quantized_rows(weight)
+    numbers, scales = quantized_rows(weight)
     for added in (bias, None):
         layer = Int8Linear(weight, added)
-        expected = x.double() @ (numbers * steps[:, None].double()).T + (0 if added is None else added)
+        expected = x.double() @ (numbers * scales[:, None].double()).T + (0 if added is None else added)
         # Half a unit of a value: its token's largest / (127 x 256) / 2.
-        bound = x.abs().amax(1, keepdim=True) / (127 * 256) / 2 * (numbers * steps[:, None]).abs().sum(1) + 1e-4
+        bound = x.abs().amax(1, keepdim=True) / (127 * 256) / 2 * (numbers * scales[:, None]).abs().sum(1) + 1e-4
         found = layer(x)
         assert found.stride(1) == 1 and ((found - expected).abs() <= bound).all()
     assert torch.equal(Int8Linear(weight, bias)(x * 0), bias.expand(num_tokens, -1))
@@ -105,8 +105,8 @@ def test_all_matrices_are_quantized_and_no_table(tmp_path):
     assert not [part for part in model.modules() if isinstance(part, torch.nn.Linear)]
     assert sum(isinstance(part, Int8Linear) for part in model.modules()) == 4 * model.config.num_layers + 1
     assert torch.equal(model.embeddings.tokens.weight, plain.embeddings.tokens.weight)
-    numbers, steps = quantized_rows(plain.embeddings.tokens.weight[: plain.config.vocab_size])
-    assert torch.equal(model.clm.int8.numbers_OI, numbers) and torch.equal(model.clm.int8.scales_O, steps)
+    numbers, scales = quantized_rows(plain.embeddings.tokens.weight[: plain.config.vocab_size])
+    assert torch.equal(model.clm.int8.weight_int8_OI, numbers) and torch.equal(model.clm.int8.scales_O, scales)
 
 
 def test_a_head_of_its_own(tmp_path):

@@ -7,7 +7,7 @@ from made_up_text import KINDS
 
 from hornbook.batch import Batch, pack
 from hornbook.data.sequences import SequenceSampler
-from hornbook.objectives.masking import Masking, MaskingSettings, _select_groups
+from hornbook.objectives.masking import Masking, MaskingSettings, _select_units
 from hornbook.train.randomness import token_keys
 
 VOCAB_SIZE, CLS, SEP, MASK = 1000, 2, 3, 4
@@ -152,7 +152,7 @@ def test_dead_sequences_are_left_alone(unit, random):
 # ---- whole words
 
 
-def groups_of(batch: Batch) -> np.ndarray:
+def units_of(batch: Batch) -> np.ndarray:
     """A number for the word of each token, worked out one by one; -1 for special tokens."""
     ids, starts = batch.ids_T.numpy(), batch.word_starts_T.numpy()
     firsts = set(batch.offsets_host.tolist())
@@ -179,7 +179,7 @@ def split_words(words: np.ndarray, chosen: np.ndarray) -> int:
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.3])
 def test_words_are_chosen_whole(share, random):
     batch = batch_of(random, random.integers(20, 200, 100), share)
-    words = groups_of(batch)
+    words = units_of(batch)
     for seed in range(10):
         ids_T, targets = masking(unit="word").prepare(batch, token_keys(batch, seed))
         chosen = chosen_of(targets)
@@ -202,20 +202,20 @@ def test_masked_words_add_up_to_the_requested_number_of_tokens(unit, share, leas
     assert found >= least * 4 * 500 * 19
 
 
-def test_the_groups_are_those_of_going_through_them_one_by_one(random):
-    """The published loop: groups in random order, each taken unless it would go past the number."""
+def test_the_units_are_those_of_going_through_them_one_by_one(random):
+    """The published loop: units in random order, each taken unless it would go past the number."""
     batch = batch_of(random, random.integers(10, 150, 80), 0.4)
-    words = groups_of(batch)
+    words = units_of(batch)
     sequence_T = torch.repeat_interleave(torch.arange(80), torch.from_numpy(np.diff(batch.offsets_host)))
     first = {word: i for i, word in reversed(list(enumerate(words.tolist())))}
-    group_T = torch.tensor([i if words[i] < 0 else first[words[i]] for i in range(batch.num_tokens)])
+    unit_T = torch.tensor([i if words[i] < 0 else first[words[i]] for i in range(batch.num_tokens)])
     is_ordinary_T = torch.from_numpy(words >= 0)
-    key_T = torch.rand(batch.num_tokens, generator=torch.Generator().manual_seed(1), dtype=torch.float64)[
-        group_T
-    ].where(is_ordinary_T, 2.0)
+    key_T = torch.rand(batch.num_tokens, generator=torch.Generator().manual_seed(1), dtype=torch.float64)[unit_T].where(
+        is_ordinary_T, 2.0
+    )
     order_T = torch.argsort(key_T + 4.0 * sequence_T, stable=True)
     most_N = torch.tensor(asked_of(batch, 0.2))
-    found = _select_groups(order_T, group_T, sequence_T, is_ordinary_T, most_N).numpy()
+    found = _select_units(order_T, unit_T, sequence_T, is_ordinary_T, most_N).numpy()
 
     expected = np.zeros(batch.num_tokens, bool)
     for i in range(80):
@@ -321,7 +321,7 @@ def test_ngram_lengths_are_drawn_as_one_over_n(max_ngram, random):
 
 def test_ngrams_are_runs_of_whole_words(random):
     batch = batch_of(random, random.integers(20, 300, 200), 0.6)
-    words = groups_of(batch)
+    words = units_of(batch)
     for seed in range(5):
         targets = masking(unit="ngram").prepare(batch, token_keys(batch, seed))[1]
         chosen = chosen_of(targets)
@@ -330,7 +330,7 @@ def test_ngrams_are_runs_of_whole_words(random):
 
 
 def test_ngrams_do_not_cross_a_sequence_or_segment(random):
-    """Between special tokens and at the ends of sequences, groups are apart even where no word starts."""
+    """Between special tokens and at the ends of sequences, units are apart even where no word starts."""
     sequences = np.split(random.integers(len(SPECIAL), VOCAB_SIZE, 4000), 2000)
     one_word = pack(sequences, word_starts=[np.zeros(2, bool)] * 2000)
     two_words = pack(sequences, word_starts=[np.array([False, True])] * 2000)

@@ -104,7 +104,7 @@ class SequenceSampler:
         self.capacity = self.length - (2 if self.layout == "packed" else 2 + len(self.separators))
         self.chunks = [self._cut(corpus) for corpus in self.corpora]
         weights = [weight for _, weight in self.weighted_corpora]
-        self.pattern, self.rank, self.num_slots = _mixing_pattern(weights, self.seed)
+        self.pattern, self.num_earlier_slots, self.num_slots = _mixing_pattern(weights, self.seed)
         # The documents of this split (training or held out), from which random segments are taken.
         self.documents = [
             np.flatnonzero(corpus.is_held_out(np.arange(corpus.num_documents)) == self.held_out)
@@ -217,7 +217,7 @@ class SequenceSampler:
         chunk_indices, epochs = np.zeros((2, len(examples)), np.int64)
         for i, chunks in enumerate(self.chunks):
             of_corpus = np.flatnonzero(corpus_indices == i)
-            order = period[of_corpus] * self.num_slots[i] + self.rank[slot[of_corpus]]
+            order = period[of_corpus] * self.num_slots[i] + self.num_earlier_slots[slot[of_corpus]]
             epochs[of_corpus] = order // chunks.total
             for epoch in np.unique(epochs[of_corpus]).tolist():
                 in_epoch = epochs[of_corpus] == epoch
@@ -338,10 +338,10 @@ def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.nda
         )
     pattern = np.repeat(np.arange(len(weights)), num_slots)
     np.random.default_rng([seed, 7]).shuffle(pattern)
-    rank = np.zeros(MIX_PERIOD, np.int64)
+    num_earlier = np.zeros(MIX_PERIOD, np.int64)
     for i, num in enumerate(num_slots):
-        rank[pattern == i] = np.arange(num)
-    return pattern, rank, num_slots.tolist()
+        num_earlier[pattern == i] = np.arange(num)
+    return pattern, num_earlier, num_slots.tolist()
 
 
 def _random_other(documents: np.ndarray, own: int, random: np.random.Generator) -> int:

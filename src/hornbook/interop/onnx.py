@@ -116,7 +116,7 @@ class OnnxModel(nn.Module):
     def outputs(self, batch: Batch) -> Tensor:
         """Returns the task outputs per sequence or token (`models/head_config.py` lists the shapes)."""
         outputs, mask_NS = self._run(batch)
-        return torch.from_numpy(HEADS[self.head_config.output].from_rows(outputs, mask_NS))
+        return torch.from_numpy(HEADS[self.head_config.output].from_padded_outputs(outputs, mask_NS))
 
     def _run(self, batch: Batch) -> tuple[list[np.ndarray], np.ndarray]:
         lengths_N = np.diff(batch.offsets_host)

@@ -18,21 +18,22 @@ from hornbook.nn.block import initialize
 
 
 class FixedProjection(nn.Module):
-    """A random projection with orthonormal rows that is never trained: a trained projection of the target would
-    collapse to zero. The expected length of vectors is preserved."""
+    """A random projection with orthonormal rows or, if it widens, columns. It is never trained: a trained projection of
+    the target would collapse to zero. The expected length of vectors is preserved."""
 
-    def __init__(self, width: int, narrower: int):
+    def __init__(self, width: int, output_width: int):
         super().__init__()
-        self.register_buffer("weight", torch.empty(narrower, width))
+        self.register_buffer("weight", torch.empty(output_width, width))
 
     def draw(self, generator: torch.Generator) -> None:
         """Fills the weight with the first rows (and, if it has fewer columns than rows, columns) of a random
         rotation."""
-        narrower, width = self.weight.shape
-        square = torch.randn(max(narrower, width), max(narrower, width), generator=generator, dtype=torch.float64)
+        output_width, width = self.weight.shape
+        size = max(output_width, width)
+        square = torch.randn(size, size, generator=generator, dtype=torch.float64)
         rotation, _ = torch.linalg.qr(square)
         with torch.no_grad():
-            self.weight.copy_(rotation[:narrower, :width] * max(1.0, width / narrower) ** 0.5)
+            self.weight.copy_(rotation[:output_width, :width] * max(1.0, width / output_width) ** 0.5)
 
     def forward(self, x_TD: Tensor) -> Tensor:
         return F.linear(x_TD, self.weight)
@@ -56,7 +57,7 @@ class DistillationPair(nn.Module):
         return self.projections[f"of-{term}"]
 
     @property
-    def projected(self) -> list[str]:
+    def projected_terms(self) -> list[str]:
         """The terms that have a projection."""
         return [name.removeprefix("of-") for name in self.projections]
 
@@ -94,7 +95,7 @@ class DistillationPair(nn.Module):
     def adopt_projections(self, state: Mapping[str, Tensor]) -> list[str]:
         """Loads the projections of an earlier run that have the same names and shapes; returns their terms."""
         adopted = []
-        for term in self.projected:
+        for term in self.projected_terms:
             start, projection = f"of-{term}.", self.projection(term)
             theirs = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
             if {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in projection.state_dict().items()}:

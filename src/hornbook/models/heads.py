@@ -63,28 +63,30 @@ class TaskHead(nn.Module):
         return ("logits",)
 
     @staticmethod
-    def to_rows(head_config: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
-        """The outputs of `num_rows` padded rows of `length` tokens, in the order of `padded_names`."""
+    def to_padded_outputs(
+        head_config: HeadConfig, logits: Tensor, num_sequences: int, length: int
+    ) -> tuple[Tensor, ...]:
+        """The outputs of `num_sequences` sequences padded to `length` tokens, in the order of `padded_names`."""
         return (logits,)
 
     @staticmethod
-    def from_rows(rows: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
-        """The outputs of the head from those of a padded model: the inverse of `to_rows`."""
-        return rows[0]
+    def from_padded_outputs(outputs: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        """The outputs of the head from those of a padded model: the inverse of `to_padded_outputs`."""
+        return outputs[0]
 
     @staticmethod
-    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
-        """Numbers per group and per token, when outputs are cached as rows."""
+    def cache_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
+        """Numbers per group and per token in the cached rows of a teacher."""
         return head_config.num_labels, 0
 
     @staticmethod
-    def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
-        """Outputs as rows of tokens (or of groups, if they have no tokens)."""
+    def to_cache_rows(outputs: Tensor, batch: Batch) -> Tensor:
+        """Outputs as they are cached: one row per token or, if they are not of tokens, per group."""
         return outputs
 
     @staticmethod
-    def from_tokens(rows: Tensor, batch: Batch) -> Tensor:
-        """The inverse of `at_tokens`."""
+    def from_cache_rows(rows: Tensor, batch: Batch) -> Tensor:
+        """The inverse of `to_cache_rows`."""
         return rows
 
 
@@ -172,7 +174,7 @@ class ChoiceHead(TaskHead):
         return self.out(self.dropout(pooled_ND)).view(-1, batch.group_size)
 
     @staticmethod
-    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
+    def cache_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
         return group_size, 0
 
 
@@ -187,15 +189,17 @@ class TokenHead(TaskHead):
         return self.out(self.dropout(x_TD))
 
     @staticmethod
-    def to_rows(head_config: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
-        return (logits.unflatten(0, (num_rows, length)),)
+    def to_padded_outputs(
+        head_config: HeadConfig, logits: Tensor, num_sequences: int, length: int
+    ) -> tuple[Tensor, ...]:
+        return (logits.unflatten(0, (num_sequences, length)),)
 
     @staticmethod
-    def from_rows(rows: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
-        return rows[0][mask_NS]
+    def from_padded_outputs(outputs: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        return outputs[0][mask_NS]
 
     @staticmethod
-    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
+    def cache_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
         return 0, head_config.num_labels
 
 
@@ -238,24 +242,26 @@ class SpanHead(TaskHead):
         return ("start_logits", "end_logits", *(("answerable_logits",) if head_config.has_answer_classifier else ()))
 
     @staticmethod
-    def to_rows(head_config: HeadConfig, logits: Tensor, num_rows: int, length: int) -> tuple[Tensor, ...]:
+    def to_padded_outputs(
+        head_config: HeadConfig, logits: Tensor, num_sequences: int, length: int
+    ) -> tuple[Tensor, ...]:
         start_NS, end_NS = logits[:, :length].unbind(-1)
         return (start_NS, end_NS, logits[:, length]) if head_config.has_answer_classifier else (start_NS, end_NS)
 
     @staticmethod
-    def from_rows(rows: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.stack(rows[:2], -1), *(answerable[:, None] for answerable in rows[2:])], 1)
+    def from_padded_outputs(outputs: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.stack(outputs[:2], -1), *(answerable[:, None] for answerable in outputs[2:])], 1)
 
     @staticmethod
-    def row_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
+    def cache_widths(head_config: HeadConfig, group_size: int) -> tuple[int, int]:
         return 0, 2
 
     @staticmethod
-    def at_tokens(outputs: Tensor, batch: Batch) -> Tensor:
+    def to_cache_rows(outputs: Tensor, batch: Batch) -> Tensor:
         return outputs.flatten(0, 1).index_select(0, batch.sequence_T * outputs.shape[1] + batch.positions_T)
 
     @staticmethod
-    def from_tokens(rows: Tensor, batch: Batch) -> Tensor:
+    def from_cache_rows(rows: Tensor, batch: Batch) -> Tensor:
         logits_NS2, mask_NS = to_padded(rows, batch)
         return logits_NS2.masked_fill(~mask_NS[..., None], MASKED_LOGIT)
 

@@ -1,7 +1,7 @@
 """A linear layer with int8 weights: a quarter of the memory traffic, which limits a decoding step at batch size 1; and
 weights that are only stored in int8, in a quarter of the space.
 
-weight ~ step_O x q_OI, |q| <= 127, step_O = largest weight of the row / 127: the error is at most half a step
+weight ~ scales_O x q_OI, |q| <= 127, scales_O = largest weight of the row / 127: the error is at most half the scale
 
 Shapes: T tokens, I input width, O output width, P output width padded to whole tiles, B blocks of W columns.
 Only weights are rounded to 8 bits. Inputs are rounded to 15 bits and a sign, scaled so that the largest value of each
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 WeightFormat = Literal["float", "int8"]
 SCALE = ".scale"  # ends the name of the scales of a stored int8 matrix, one per row
-MOST = 127  # largest absolute value of a weight; -128 is unused
+QMAX = 127  # largest absolute value of a weight; -128 is unused
 HIGH = 256  # factor of the high part of a value
 TILE = 64  # output widths that are not whole tiles, such as 50,257 logits, take 1.7 x as long
 NUM_BEFORE_PACKING = 100  # calls; about as many as it takes to regain the time of packing, 0.9 s for 124M weights
@@ -34,14 +34,14 @@ _add_rows = torch.ops.quantized.embedding_bag_byte_rowwise_offsets.default
 
 
 def quantized_rows(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
-    """Symmetric per-row quantization: int8 weights, O x I, and the step (scale) of each row, O.
+    """Symmetric per-row quantization: int8 weights, O x I, and the scale of each row, O.
 
-    >>> numbers, steps = quantized_rows(torch.tensor([[1.27, -0.5], [0.0, 0.0]]))
-    >>> numbers.tolist(), [round(step, 4) for step in steps.tolist()]
+    >>> weight, scales = quantized_rows(torch.tensor([[1.27, -0.5], [0.0, 0.0]]))
+    >>> weight.tolist(), [round(scale, 4) for scale in scales.tolist()]
     ([[127, -50], [0, 0]], [0.01, 0.0])
     """
     weight_OI = weight_OI.detach().float()
-    scales_O = torch.linalg.vector_norm(weight_OI, torch.inf, -1).clamp(min=SMALLEST) / MOST
+    scales_O = torch.linalg.vector_norm(weight_OI, torch.inf, -1).clamp(min=SMALLEST) / QMAX
     return (weight_OI / scales_O[:, None]).round().to(torch.int8), scales_O
 
 
@@ -51,24 +51,24 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None):
         super().__init__()
-        numbers_OI, scales_O = quantized_rows(weight_OI)
-        self.register_buffer("numbers_PI", F.pad(numbers_OI, (0, 0, 0, -len(scales_O) % TILE)))
+        weight_int8_OI, scales_O = quantized_rows(weight_OI)
+        self.register_buffer("weight_int8_PI", F.pad(weight_int8_OI, (0, 0, 0, -len(scales_O) % TILE)))
         self.register_buffer("scales_O", scales_O)
         self.register_buffer("bias_O", None if bias_O is None else bias_O.detach().clone())
         self.num_calls = 0  # of the integer kernel
 
     @property
-    def numbers_OI(self) -> Tensor:
-        return self.numbers_PI[: len(self.scales_O)]
+    def weight_int8_OI(self) -> Tensor:
+        return self.weight_int8_PI[: len(self.scales_O)]
 
     def forward(self, x_TI: Tensor) -> Tensor:
         if len(x_TI) == 1 and x_TI.dtype == torch.float32 and x_TI.device.type == "cpu":
-            return torch.from_numpy(self.alone(x_TI[0].detach().numpy()))[None]
+            return torch.from_numpy(self.single_token(x_TI[0].detach().numpy()))[None]
         return self._scaled(x_TI)
 
     def _scaled(self, x_TI: Tensor) -> Tensor:
         if not has_exact_kernel() or x_TI.device.type != "cpu":
-            y_TO = F.linear(x_TI, self.numbers_OI.to(x_TI.dtype))
+            y_TO = F.linear(x_TI, self.weight_int8_OI.to(x_TI.dtype))
         elif len(x_TI) <= NUM_AT_ONCE:
             y_TO = self._integer_product(x_TI)
         else:
@@ -83,25 +83,25 @@ class Int8Linear(nn.Module):
         if self.num_calls > NUM_BEFORE_PACKING and x_TI.dtype == torch.float32:
             products_2TP = self._packed(parts_2TI)
         else:
-            products_2TP = torch._int_mm(parts_2TI, self.numbers_PI.T).to(x_TI.dtype)
+            products_2TP = torch._int_mm(parts_2TI, self.weight_int8_PI.T).to(x_TI.dtype)
         low_TP, high_TP = products_2TP.chunk(2)
-        whole_TP = low_TP.add_(high_TP, alpha=HIGH).mul_(largest_T1.mul_(1 / (MOST * HIGH)))
+        whole_TP = low_TP.add_(high_TP, alpha=HIGH).mul_(largest_T1.mul_(1 / (QMAX * HIGH)))
         return whole_TP[:, : len(self.scales_O)]
 
     @cached_property
     def _packed(self) -> Callable[[Tensor], Tensor]:
         """oneDNN's quantized linear layer: the result of `_int_mm` in float32, in two thirds of the time."""
-        packed = torch.ops.onednn.qlinear_prepack(self.numbers_PI, None)
+        packed = torch.ops.onednn.qlinear_prepack(self.weight_int8_PI, None)
         multiply = torch.ops.onednn.qlinear_pointwise.default
         one, zero = torch.ones(1), torch.zeros(1, dtype=torch.int32)
         nothing_after = (None, 1.0, 0, torch.float32, "none", [], "")
         return lambda parts_RI: multiply(parts_RI, 1.0, 0, packed, one, zero, *nothing_after)
 
     @cached_property
-    def alone(self) -> Callable[[np.ndarray], np.ndarray]:
+    def single_token(self) -> Callable[[np.ndarray], np.ndarray]:
         """The layer for a single token, created at its first use."""
         if has_table_kernel() and self.scales_O.dtype == torch.float32:
-            return SingleTokenInt8Linear(self.numbers_OI, self.scales_O, self.bias_O)
+            return SingleTokenInt8Linear(self.weight_int8_OI, self.scales_O, self.bias_O)
         return lambda x_I: self._scaled(torch.from_numpy(x_I)[None]).numpy()[0]
 
 
@@ -113,14 +113,14 @@ class SingleTokenInt8Linear:
     that dequantize them.
     """
 
-    def __init__(self, numbers_OI: Tensor, scales_O: Tensor, bias_O: Tensor | None):
-        num_out, num_in = numbers_OI.shape
+    def __init__(self, weight_int8_OI: Tensor, scales_O: Tensor, bias_O: Tensor | None):
+        num_out, num_in = weight_int8_OI.shape
         num_threads = torch.get_num_threads()
         num_blocks = -(-num_out // (num_threads * WIDEST)) * num_threads  # a thread takes whole blocks
         width = -(-num_out // (num_blocks * LANES)) * LANES
-        numbers_OI = F.pad(numbers_OI, (0, 0, 0, num_blocks * width - num_out))
-        rows_BIW = numbers_OI.new_empty((num_blocks, num_in, width + 8), dtype=torch.uint8)
-        rows_BIW[:, :, :width] = (numbers_OI.view(torch.uint8) ^ OFFSET).view(num_blocks, width, num_in).mT
+        weight_int8_OI = F.pad(weight_int8_OI, (0, 0, 0, num_blocks * width - num_out))
+        rows_BIW = weight_int8_OI.new_empty((num_blocks, num_in, width + 8), dtype=torch.uint8)
+        rows_BIW[:, :, :width] = (weight_int8_OI.view(torch.uint8) ^ OFFSET).view(num_blocks, width, num_in).mT
         rows_BIW[:, :, width:] = torch.tensor([1.0, -OFFSET]).view(torch.uint8)
         self.rows = rows_BIW.flatten(0, 1)
         self.shape_BI = num_blocks, num_in
@@ -145,9 +145,9 @@ class SingleTokenInt8Linear:
 def rounded(x_I: np.ndarray) -> np.ndarray:
     """A token's values, rounded as by `parts_of`."""
     largest = max(np.maximum.reduce(x_I), -np.minimum.reduce(x_I)) or np.float32(1)
-    whole_I = x_I * (1 / largest * MOST * HIGH)  # the order in which torch divides a number by a tensor
+    whole_I = x_I * (1 / largest * QMAX * HIGH)  # the order in which torch divides a number by a tensor
     np.rint(whole_I, whole_I)
-    whole_I *= largest / (MOST * HIGH)
+    whole_I *= largest / (QMAX * HIGH)
     return whole_I
 
 
@@ -158,7 +158,7 @@ def parts_of(x_TI: Tensor, largest_T1: Tensor) -> Tensor:
     >>> parts_of(torch.tensor([[1.0, -0.5, 0.25 / 127]]), torch.tensor([[1.0]])).tolist()
     [[[0, -128, 64]], [[127, -63, 0]]]
     """
-    whole_TI = (x_TI * (MOST * HIGH / largest_T1)).round_().to(torch.int16)
+    whole_TI = (x_TI * (QMAX * HIGH / largest_T1)).round_().to(torch.int16)
     parts_2TI = torch.empty((2, *x_TI.shape), dtype=torch.int8)
     parts_2TI[0] = whole_TI  # the lower byte, signed
     parts_2TI[1] = whole_TI.add_(HIGH // 2).bitwise_right_shift_(8)
@@ -171,8 +171,8 @@ def has_exact_kernel() -> bool:
     bits, which the largest values exceed."""
     if not torch.backends.mkldnn.is_available():
         return False
-    weights, values = torch.full((2, 64, 64), MOST, dtype=torch.int8)
-    weights[1::2], values[1::2] = -MOST, -MOST - 1  # the low part of a value may be -128
+    weights, values = torch.full((2, 64, 64), QMAX, dtype=torch.int8)
+    weights[1::2], values[1::2] = -QMAX, -QMAX - 1  # the low part of a value may be -128
     return torch.equal(torch._int_mm(values, weights.T), values.int() @ weights.int().T)
 
 

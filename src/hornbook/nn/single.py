@@ -57,7 +57,7 @@ class SingleTokenBlock:
 
 def _linear(layer: nn.Module) -> Layer:
     if isinstance(layer, Int8Linear):
-        return layer.alone
+        return layer.single_token
     weight_OI, bias_O = layer.weight, layer.bias  # a module would look them up in every call
     return lambda x_I: F.linear(torch.from_numpy(x_I)[None], weight_OI, bias_O).numpy()[0]
 

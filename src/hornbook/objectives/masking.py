@@ -2,8 +2,8 @@
 
 In a sequence of n tokens, max(1, round(probability x n)) non-special tokens are selected, as in BERT. All sequences are
 processed at once: tokens are sorted by (sequence, random key), and the first of each sequence are taken. For whole
-words and n-grams, all tokens of a group share one key, and a group that would exceed the number is skipped for the next
-that fits, also as in BERT; a sequence may therefore end up a token or two short if no group is small enough.
+words and n-grams, all tokens of a unit share one key, and a unit that would exceed the number is skipped for the next
+that fits, also as in BERT; a sequence may therefore end up a token or two short if no unit is small enough.
 
 Shapes: T tokens, N sequences, K selected tokens, V vocabulary.
 """
@@ -20,7 +20,7 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import NUM_BITS, random_bits
 
-NUM_ROUNDS = 4  # of selecting groups; a fifth would add less than 0.1% of the tokens, even with n-grams
+NUM_ROUNDS = 4  # of selecting units; a fifth would add less than 0.1% of the tokens, even with n-grams
 
 
 @dataclass(frozen=True)
@@ -102,25 +102,25 @@ class Masking:
 
         sequence_T = batch.sequence_T
         is_ordinary_T = ~self.is_special_V[batch.ids_T]
-        group_T = self._groups(batch, sequence_T, is_ordinary_T, ngram_bits_T)
-        # A random order of the groups; the tokens of a group share their bits and stay together, in their order.
-        bits_T = bits_T[group_T].where(is_ordinary_T, 1 << NUM_BITS)
+        unit_T = self._units(batch, sequence_T, is_ordinary_T, ngram_bits_T)
+        # A random order of the units; the tokens of a unit share their bits and stay together, in their order.
+        bits_T = bits_T[unit_T].where(is_ordinary_T, 1 << NUM_BITS)
         order_T = torch.argsort(bits_T + (sequence_T << NUM_BITS + 1), stable=True)
 
         is_selected_T = is_ordinary_T
         if self.settings.unit != "token":
             num_selected_N = to_device(num_selected, device)
-            is_selected_T = _select_groups(order_T, group_T, sequence_T, is_ordinary_T, num_selected_N)
+            is_selected_T = _select_units(order_T, unit_T, sequence_T, is_ordinary_T, num_selected_N)
             # Move the selected tokens of each sequence to its front, in their order.
             is_other_T = (~is_selected_T[order_T]).long()
             order_T = order_T[torch.argsort(is_other_T + 2 * sequence_T, stable=True)]
-        rank_host = np.arange(offsets_host[-1]) - np.repeat(offsets_host[:-1], num_selected)
-        index_host = np.repeat(batch.offsets_host[:-1], num_selected) + rank_host
+        index_in_sequence_host = np.arange(offsets_host[-1]) - np.repeat(offsets_host[:-1], num_selected)
+        index_host = np.repeat(batch.offsets_host[:-1], num_selected) + index_in_sequence_host
         positions_K = order_T[to_device(index_host, device)]
         return positions_K, is_selected_T[positions_K].float(), offsets_host
 
-    def _groups(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, ngram_bits_T: Tensor) -> Tensor:
-        """For each token, the index of the first token of its group (the unit that is masked as a whole), T."""
+    def _units(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, ngram_bits_T: Tensor) -> Tensor:
+        """For each token, the index of the first token of its unit, which is masked as a whole, T."""
         index_T = torch.arange(batch.num_tokens, device=batch.ids_T.device)
         if self.settings.unit == "token":
             return index_T
@@ -148,18 +148,16 @@ class Masking:
         return is_first[first_T + word_T - word_T[first_T]]
 
 
-def _select_groups(
-    order_T: Tensor, group_T: Tensor, sequence_T: Tensor, is_ordinary_T: Tensor, most_N: Tensor
-) -> Tensor:
-    """Selects groups of each sequence greedily in the given order, each that still fits into the sequence's `most_N`
+def _select_units(order_T: Tensor, unit_T: Tensor, sequence_T: Tensor, is_ordinary_T: Tensor, most_N: Tensor) -> Tensor:
+    """Selects units of each sequence greedily in the given order, each that still fits into the sequence's `most_N`
     tokens. Returns True for their tokens, T.
 
-    One group at a time would be slow. Each round takes the groups up to the first that does not fit, and discards all
-    groups larger than the remaining number, as they can never fit; the next round continues with the rest.
+    One unit at a time would be slow. Each round takes the units up to the first that does not fit, and discards all
+    units larger than the remaining number, as they can never fit; the next round continues with the rest.
     """
-    group_T, sequence_T, is_open_T = group_T[order_T], sequence_T[order_T], is_ordinary_T[order_T]
-    size_T = torch.zeros_like(group_T).scatter_add(0, group_T, torch.ones_like(group_T))[group_T]
-    rest_T = size_T - (order_T - group_T) - 1  # tokens of the group after this one; a group is contiguous in the order
+    unit_T, sequence_T, is_open_T = unit_T[order_T], sequence_T[order_T], is_ordinary_T[order_T]
+    size_T = torch.zeros_like(unit_T).scatter_add(0, unit_T, torch.ones_like(unit_T))[unit_T]
+    rest_T = size_T - (order_T - unit_T) - 1  # tokens of the unit after this one; a unit is contiguous in the order
     for _ in range(NUM_ROUNDS):
         count_T = torch.cumsum(is_open_T, 0)
         before_N = torch.zeros_like(most_N).scatter_add(0, sequence_T, is_open_T.long()).cumsum(0)

@@ -43,7 +43,7 @@ TASKS: dict[str, tuple[str, tuple[str, ...]]] = {  # name of the loss in the met
     "all-tokens-mlm": ("all_tokens_mlm", ("mlm", "rtd")),
 }
 CORRECTION = "correction"
-KEPT_MASK = -1  # hashed with a target's random number where tokens of the vocabulary are hashed for its noise
+KEPT_MASK = -1  # hashed in place of a token id, to decide whether a mask is kept
 DETECTION_WEIGHT, MLM_WEIGHT = 50.0, 1.0
 
 

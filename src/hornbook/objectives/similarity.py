@@ -27,7 +27,7 @@ from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.heads import upcast
 from hornbook.train.objective import StepInputs, group_targets
 
-TEXTS, VECTORS = "texts", "vectors"  # values of the whole step
+LABELS, VECTORS = "labels", "vectors"  # values of the whole step
 
 
 class SimilarityObjective:
@@ -47,7 +47,7 @@ class SimilarityObjective:
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         num_real = batch.num_real_sequences
         targets = group_targets(batch, batch.labels_N[:: batch.group_size][: num_real // batch.group_size])
-        shared = {TEXTS: batch.labels_N[:num_real]} if self.shares_vectors else {}
+        shared = {LABELS: batch.labels_N[:num_real]} if self.shares_vectors else {}
         return StepInputs(batch.with_streams({"task": targets}), shared)
 
     def vectors(self, model: nn.Module, step_inputs: StepInputs) -> Tensor:
@@ -74,19 +74,19 @@ class SimilarityObjective:
             errors_K = (text_KD * pair_KD).sum(-1) - scores_K
             return errors_K.square().sum(), (errors_K.abs() < 0.1).sum()
         first, last = int(batch.step_index_host[0]), int(batch.step_index_host[0]) + len(vectors_ND)
-        all_ND, texts_N = vectors_ND, step_inputs.shared[TEXTS]
+        all_ND, labels_N = vectors_ND, step_inputs.shared[LABELS]
         if VECTORS in step_inputs.shared:
             shared_ND = step_inputs.shared[VECTORS]
             all_ND = torch.cat([shared_ND[:first], vectors_ND, shared_ND[last:]])
-        losses_K, is_right_K = self.whole_losses(*(each.unflatten(0, (-1, group_size)) for each in (all_ND, texts_N)))
+        losses_K, is_right_K = self.batch_losses(*(each.unflatten(0, (-1, group_size)) for each in (all_ND, labels_N)))
         groups = slice(first // group_size, last // group_size)
         # The value is that of the micro-batch; the gradient is that of the whole batch, with respect to its vectors.
         whole = losses_K.sum()
         return losses_K[groups].sum().detach() + (whole - whole.detach()), is_right_K[groups].sum()
 
-    def whole_losses(self, vectors_KGD: Tensor, texts_KG: Tensor) -> tuple[Tensor, Tensor]:
+    def batch_losses(self, vectors_KGD: Tensor, labels_KG: Tensor) -> tuple[Tensor, Tensor]:
         """(loss, whether it is right) of each group, K, from the vectors and labels of the whole batch."""
-        return in_batch_losses(vectors_KGD, texts_KG, self.temperature)
+        return in_batch_losses(vectors_KGD, labels_KG, self.temperature)
 
 
 class SimilarityDistillation(SimilarityObjective):
@@ -94,7 +94,7 @@ class SimilarityDistillation(SimilarityObjective):
 
     shares_vectors = True
 
-    def whole_losses(self, vectors_KGD: Tensor, teacher_KGE: Tensor) -> tuple[Tensor, Tensor]:
+    def batch_losses(self, vectors_KGD: Tensor, teacher_KGE: Tensor) -> tuple[Tensor, Tensor]:
         return relation_losses(vectors_KGD, teacher_KGE)
 
 
@@ -113,22 +113,22 @@ def in_batch_losses(vectors_KGD: Tensor, texts_KG: Tensor, temperature: float) -
     text_K, pair_K = texts_KG[:, 0], texts_KG[:, 1]
     candidates_CD, candidates_C = vectors_KGD[:, 1:].transpose(0, 1).flatten(0, 1), texts_KG[:, 1:].T.flatten()
     same_text_KK = text_K[:, None] == text_K
-    forward_KC = _is_no_negative(text_K, pair_K, candidates_C)
+    forward_KC = _is_false_negative(text_K, pair_K, candidates_C)
     forward_KC = torch.cat([forward_KC[:, : len(text_K)] | same_text_KK, forward_KC[:, len(text_K) :]], 1)
-    backward_KK = _is_no_negative(pair_K, text_K, text_K) | (pair_K[:, None] == pair_K)
-    right_K = torch.arange(len(text_K), device=text_K.device)
-    logits_KC = _masked(text_KD @ candidates_CD.T / temperature, forward_KC, right_K)
-    back_KK = _masked(pair_KD @ text_KD.T / temperature, backward_KK, right_K)
-    losses = [F.cross_entropy(each, right_K, reduction="none") for each in (logits_KC, back_KK)]
-    return (losses[0] + losses[1]) / 2, logits_KC.argmax(-1) == right_K
+    backward_KK = _is_false_negative(pair_K, text_K, text_K) | (pair_K[:, None] == pair_K)
+    diagonal_K = torch.arange(len(text_K), device=text_K.device)
+    logits_KC = _masked(text_KD @ candidates_CD.T / temperature, forward_KC, diagonal_K)
+    back_KK = _masked(pair_KD @ text_KD.T / temperature, backward_KK, diagonal_K)
+    losses = [F.cross_entropy(each, diagonal_K, reduction="none") for each in (logits_KC, back_KK)]
+    return (losses[0] + losses[1]) / 2, logits_KC.argmax(-1) == diagonal_K
 
 
-def _is_no_negative(text_K: Tensor, right_K: Tensor, candidates_C: Tensor) -> Tensor:
-    """Whether a candidate equals the text itself or its right answer, K x C."""
-    return (candidates_C == text_K[:, None]) | (candidates_C == right_K[:, None])
+def _is_false_negative(text_K: Tensor, positive_K: Tensor, candidates_C: Tensor) -> Tensor:
+    """Whether a candidate equals the text itself or its pair, K x C."""
+    return (candidates_C == text_K[:, None]) | (candidates_C == positive_K[:, None])
 
 
-def _masked(logits_KC: Tensor, is_masked_KC: Tensor, right_K: Tensor) -> Tensor:
-    """The logits without candidates that are no negatives; the right candidate stays."""
-    is_right_KC = F.one_hot(right_K, logits_KC.shape[1]).bool()
-    return logits_KC.masked_fill(is_masked_KC & ~is_right_KC, MASKED_LOGIT)
+def _masked(logits_KC: Tensor, is_masked_KC: Tensor, diagonal_K: Tensor) -> Tensor:
+    """Masks the false negatives among the candidates; the positive stays."""
+    is_positive_KC = F.one_hot(diagonal_K, logits_KC.shape[1]).bool()
+    return logits_KC.masked_fill(is_masked_KC & ~is_positive_KC, MASKED_LOGIT)

@@ -13,9 +13,9 @@ from hornbook.train.settings import UNCORRECTED_START, OptimizerSettings
 if TYPE_CHECKING:
     from hornbook.train.parallel.sharding import Sharded
 
-NUM_ITERATIONS = 5
-# Coefficients of x (a + b x^2 + c x^4): steep at 0; five iterations bring every singular value above 0.01 close to 1.
-A, B, C = 3.4445, -4.7750, 2.0315
+NEWTON_SCHULZ_STEPS = 5
+# a, b and c in x (a + b x^2 + c x^4): steep at 0; five steps bring every singular value above 0.01 close to 1.
+NEWTON_SCHULZ_COEFFICIENTS = 3.4445, -4.7750, 2.0315
 ADAMW_RMS = 0.2  # root mean square of AdamW's updates, as measured in arXiv 2502.16982
 
 
@@ -161,16 +161,17 @@ def orthogonal(matrices: list[Tensor]) -> list[Tensor]:
 
 
 def _orthogonal(x_NRC: Tensor) -> Tensor:
-    """N matrices of R rows and C columns; in bfloat16 on CUDA, whose rounding errors the iterations correct."""
+    """N matrices of R rows and C columns; in bfloat16 on CUDA, whose rounding errors the steps correct."""
     is_tall = x_NRC.shape[1] > x_NRC.shape[2]
     dtype = x_NRC.dtype
     x_NRC = x_NRC / x_NRC.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)  # no singular value above 1
     x_NRC = x_NRC.to(torch.bfloat16 if x_NRC.is_cuda else dtype)
     x_NRC = x_NRC.mT if is_tall else x_NRC
-    for _ in range(NUM_ITERATIONS):
+    a, b, c = NEWTON_SCHULZ_COEFFICIENTS
+    for _ in range(NEWTON_SCHULZ_STEPS):
         square_NRR = x_NRC @ x_NRC.mT
-        polynomial_NRR = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=B, alpha=C)
-        x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=A)
+        polynomial_NRR = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=b, alpha=c)
+        x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=a)
     return (x_NRC.mT if is_tall else x_NRC).to(dtype)
 
 

@@ -168,7 +168,7 @@ def columns_for(
     groups: dict[str, int] = {}
     tokens = {name: (3 if name.startswith("qkv") else 1) * teacher.width for name in sorted(names - {TASK_LOGITS})}
     if TASK_LOGITS in names:
-        per_group, per_token = HEADS[head_config.output].row_widths(head_config, group_size)
+        per_group, per_token = HEADS[head_config.output].cache_widths(head_config, group_size)
         groups |= {TASK_LOGITS: per_group} if per_group else {}
         tokens |= {TASK_LOGITS: per_token} if per_token else {}
         if head_config.has_answer_classifier:
@@ -187,7 +187,7 @@ def compute_rows(teacher: Transformer, columns: TeacherColumns, batch: Batch) ->
         task_logits = teacher.outputs_of(x_TD, batch)
         if teacher.head_config.has_answer_classifier:
             values[ANSWERABLE] = task_logits[:, -1]
-        values[TASK_LOGITS] = HEADS[teacher.head_config.output].at_tokens(task_logits, batch)
+        values[TASK_LOGITS] = HEADS[teacher.head_config.output].to_cache_rows(task_logits, batch)
 
     def rows(names: Mapping[str, int]) -> Tensor | None:
         return torch.cat([values[name].float() for name in names], 1) if names else None
@@ -220,7 +220,7 @@ def unpack_rows(
     }
     task_logits = of_groups.get(TASK_LOGITS, of_tokens.get(TASK_LOGITS))
     if task_logits is not None:
-        task_logits = HEADS[head_config.output].from_tokens(task_logits, batch)
+        task_logits = HEADS[head_config.output].from_cache_rows(task_logits, batch)
         if head_config.has_answer_classifier:
             has_answer_N2 = of_groups[ANSWERABLE]
             num_missing = max(0, len(task_logits) - len(has_answer_N2))

@@ -37,7 +37,7 @@ def with_projections(inputs: Inputs, folder: Path, log: Log) -> Inputs:
     """The inputs with the projections that the student in `folder` learned on plain text, if a stage uses any."""
     stages = inputs.settings.objective.stages(is_task=True)
     pairs = [pair_for(recipe, inputs.pretrained, inputs.teacher.model) for recipe in stages]
-    needed = {term: None for pair in pairs for term in pair.projected}
+    needed = {term: None for pair in pairs for term in pair.projected_terms}
     projections = read_projections(folder) if needed else {}
     if not projections:
         return inputs
