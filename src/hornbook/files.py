@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def temporary(path: Path) -> Iterator[Path]:
+def temporary_file(path: Path) -> Iterator[Path]:
     """Yields a temporary path next to `path` and removes the file at the end; leftovers of a killed process are removed
     later (`lifecycle/temp_files.py`)."""
     file = temporary_for(path)
@@ -83,11 +83,11 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def refuse_beyond_disk(folder: Path, num_bytes: int, what: str, advice: str) -> None:
-    """Raises a ValueError if `num_bytes` do not fit on the disk of the folder. `what` must end with "need" or
+def refuse_beyond_disk(folder: Path, num_bytes: int, subject: str, advice: str) -> None:
+    """Raises a ValueError if `num_bytes` do not fit on the disk of the folder. `subject` must end with "need" or
     "needs"."""
     if num_bytes > (free := shutil.disk_usage(folder).free):
-        raise ValueError(f"{what} {num_bytes / 1e9:,.1f} GB, but {folder} has {free / 1e9:,.1f} GB free: {advice}")
+        raise ValueError(f"{subject} {num_bytes / 1e9:,.1f} GB, but {folder} has {free / 1e9:,.1f} GB free: {advice}")
 
 
 def num_cores() -> int:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from hornbook.data.problems import Problems
 from hornbook.devices import chosen_device
-from hornbook.files import refuse_beyond_disk, temporary
+from hornbook.files import refuse_beyond_disk, temporary_file
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.inference.retrieval.index import (
@@ -253,7 +253,7 @@ def build_index(
     out = Path(out)
     if dtype is not None and dtype not in VECTOR_FILES:
         raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
-    with temporary(out / "texts") as spool:
+    with temporary_file(out / "texts") as spool:
         read = read_texts(texts, spool, text, key, delimiter, encoding, strict)
         for message in read.messages:
             log(message)

@@ -9,7 +9,11 @@ RUN/teacher/              with a teacher: its cached outputs; may be deleted whe
 RUN/illustrations.json    for answer spans: the probabilities of the tokens of a few dev examples
 RUN/predictions-dev.jsonl the prediction and the label of each dev example
 RUN/checkpoints/          during training, the state to resume from; after it, only how the run ended
-RUN/best/, metrics.jsonl
+RUN/best/                 the weights with the best dev score, linked to the root at the end
+RUN/metrics.jsonl         losses and dev scores during training
+RUN/stages/               with a recipe of several stages: the earlier ones
+RUN/attention.json        the attention for one dev example
+RUN/README.md             the model card
 """
 
 import json

@@ -77,8 +77,8 @@ class SpanPrediction:
 
 @dataclass(frozen=True)
 class Spans(Task):
-    """Defaults as published: questions of at most 64 tokens, a window every 128 tokens, answers of at most 30
-    tokens."""
+    """Extractive question answering. Defaults as published: questions of at most 64 tokens, a window every 128 tokens,
+    answers of at most 30 tokens."""
 
     name = "spans"
     description = "an answer span in the text"
