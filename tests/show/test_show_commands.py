@@ -162,8 +162,8 @@ def test_several_texts_are_judged_as_each_alone(electra):
     several = [TEXT, "the river", "a lantern of the teacher", ""]
     for found, text in zip(electra.detect(several), several, strict=True):
         alone = electra.detect(text)
-        assert [(word.word, word.start, word.stop) for word in found] == [
-            (word.word, word.start, word.stop) for word in alone
+        assert [(word.word, word.start, word.end) for word in found] == [
+            (word.word, word.start, word.end) for word in alone
         ]
         assert [word.probability for word in found] == pytest.approx([word.probability for word in alone], abs=1e-6)
 

@@ -154,7 +154,8 @@ def finetune(
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
-        check_request(request, needs_folder=loaded is None)
+        if not resume:  # a run that is resumed first compares the request with its record
+            check_request(request, needs_folder=loaded is None)
         folder = run_folder(out, request)
         if ranks.from_main(lambda: folder.is_started(resume)):
             request, seeds, lr_search = _as_started(folder, request, seeds, lr_search)
