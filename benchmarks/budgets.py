@@ -3,10 +3,12 @@ mean of five tasks of GLUE after fine-tuning.
 
     python benchmarks/budgets.py pretrain bert-small --corpus CORPUS --minutes 1 --minutes 5 --out cells
     python benchmarks/budgets.py score --data GLUE --out cells [--seeds 3] [--processes 5]
-    python benchmarks/budgets.py report --out cells [--picture docs/budgets.png]
+    python benchmarks/budgets.py report --out cells
+    python benchmarks/budgets.py draw --table docs/budgets.md --picture docs/budgets.png
 
 Every cell is a run folder in `cells`, named after the preset, the minutes and the recipe. A cell that is done is not
-trained again, and one that was stopped is resumed, so that cells can be made on several occasions. The loss is that of
+trained again, and one that was stopped is resumed. Cells of several occasions and machines are drawn from the table
+that collects the rows of their reports. The loss is that of
 the last validation, on masked tokens or next tokens, at the lengths of the recipe. Fine-tuning uses the default
 settings.
 """
@@ -45,6 +47,7 @@ class Cell(NamedTuple):
 
 
 def pretrain(args: argparse.Namespace) -> None:
+    args.out.mkdir(parents=True, exist_ok=True)
     overrides = dict(change.split("=", 1) for change in args.set)
     for cell in (Cell(args.preset, minutes, recipe) for minutes in args.minutes for recipe in args.recipes):
         run = args.out / cell.name
@@ -100,16 +103,14 @@ def trained(out: Path) -> list[str]:
 
 
 def report(args: argparse.Namespace) -> None:
-    """A table with a row for each cell, and a picture of the means."""
+    """Prints a table with a row for each cell."""
     cells = {Cell.of(name): read_json(args.out / f"{name}.json") for name in trained(args.out)}
-    means = {cell: mean_of(args.out / f"{cell.name}.scores") for cell in cells}
     print("| model | minutes | recipe | steps | tokens | loss | five tasks |\n|---|---|---|---|---|---|---|")
     for cell, found in sorted(cells.items(), key=lambda item: (item[0][:2], RECIPES.index(item[0].recipe))):
-        mean = "" if means[cell] is None else "{:.1f} ± {:.1f}".format(*means[cell])
+        mean = mean_of(args.out / f"{cell.name}.scores")
+        five = "" if mean is None else "{:.1f} ± {:.1f}".format(*mean)
         numbers = f"{found['steps']:,} | {found['tokens'] / 1e6:,.1f} million | {found['loss']:.2f}"
-        print(f"| {cell.preset} | {cell.minutes:g} | {cell.recipe} | {numbers} | {mean} |")
-    if args.picture:
-        draw({cell: mean for cell, mean in means.items() if mean is not None}, args.picture)
+        print(f"| {cell.preset} | {cell.minutes:g} | {cell.recipe} | {numbers} | {five} |")
 
 
 def mean_of(folder: Path) -> tuple[float, float] | None:
@@ -118,7 +119,19 @@ def mean_of(folder: Path) -> tuple[float, float] | None:
     return mean_and_reach(scores) if all(scores.values()) else None
 
 
-def draw(means: dict[Cell, tuple[float, float]], path: Path) -> None:
+def means_in(table: str) -> dict[Cell, tuple[float, float]]:
+    """The means of the five tasks in the rows that `report` prints, with half of their intervals."""
+    means = {}
+    for row in table.splitlines():
+        columns = [column.strip(" *") for column in row.strip("|").split("|")]
+        if len(columns) == 7 and columns[2] in RECIPES and "±" in columns[6]:
+            mean, reach = columns[6].replace("*", "").split(" ± ")
+            means[Cell(columns[0], float(columns[1].split(",")[0]), columns[2])] = float(mean), float(reach)
+    return means
+
+
+def draw(args: argparse.Namespace) -> None:
+    means = means_in(args.table.read_text(encoding="utf-8"))
     from matplotlib.figure import Figure
 
     presets = sorted({cell.preset for cell in means})
@@ -138,7 +151,7 @@ def draw(means: dict[Cell, tuple[float, float]], path: Path) -> None:
     for axes in panels[:, 0]:
         axes.set_ylabel("mean of five GLUE tasks")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=2)
-    figure.savefig(path, dpi=130)
+    figure.savefig(args.picture, dpi=130)
 
 
 def main() -> None:
@@ -157,12 +170,14 @@ def main() -> None:
     of_score.add_argument("--processes", type=int, default=1)
     of_score.set_defaults(run=score)
     of_report = commands.add_parser("report")
-    of_report.add_argument("--picture", type=Path)
     of_report.set_defaults(run=report)
     for each in (of_pretrain, of_score, of_report):
         each.add_argument("--out", type=Path, required=True)
+    of_draw = commands.add_parser("draw")
+    of_draw.add_argument("--table", type=Path, required=True, help="a Markdown file with the rows of reports")
+    of_draw.add_argument("--picture", type=Path, required=True)
+    of_draw.set_defaults(run=draw)
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     args.run(args)
 
 
