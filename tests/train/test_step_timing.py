@@ -20,6 +20,7 @@ class SlowAtFirst:
 
     def __init__(self, *_):
         self.seen = set()
+        SlowAtFirst.is_closed = False
 
     @property
     def num_captured(self) -> int:
@@ -29,6 +30,9 @@ class SlowAtFirst:
         assert lr == 0
         SlowAtFirst.now += 2 if batch.bucket in self.seen else 50
         self.seen.add(batch.bucket)
+
+    def close(self):
+        SlowAtFirst.is_closed = True
 
 
 @pytest.mark.parametrize("num_buckets", [1, 12])
@@ -49,6 +53,7 @@ def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
     runtime = SimpleNamespace(device=SimpleNamespace(type="cpu"), compiles=False)
     for most_seconds in (0.0, 1000.0):
         assert step_timing.seconds_per_step(job, settings, runtime, range(12), most_seconds) == 2
+        assert SlowAtFirst.is_closed
 
 
 def test_short_steps_of_a_gpu_are_queued_without_waiting_for_each(monkeypatch):
@@ -61,7 +66,7 @@ def test_short_steps_of_a_gpu_are_queued_without_waiting_for_each(monkeypatch):
     def train_step(batch, number, lr):
         clock.now += 0.010
 
-    stepper = SimpleNamespace(train_step=train_step, num_captured=0)
+    stepper = SimpleNamespace(train_step=train_step, num_captured=0, close=lambda: None)
     monkeypatch.setattr(step_timing, "make_stepper", lambda *_: stepper)
     monkeypatch.setattr(step_timing, "make_optimizer", lambda *_: None)
     monkeypatch.setattr(step_timing.time, "monotonic", lambda: clock.now)

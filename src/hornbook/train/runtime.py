@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -130,3 +131,5 @@ def configure_torch(runtime: Runtime) -> None:
     else:
         torch.use_deterministic_algorithms(False)
         torch.set_float32_matmul_precision("high")
+    # The compiler's advice on its own lowering of a softmax, for its developers.
+    warnings.filterwarnings("ignore", r"\s*Online softmax is disabled", UserWarning)

@@ -1,5 +1,6 @@
 """Measures the time of a step before the run, to convert a number of minutes into a number of steps."""
 
+import contextlib
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
-from hornbook.train.step import make_stepper
+from hornbook.train.step import Stepper, make_stepper
 
 FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
 NUM_TIMED = 12  # timed steps per sequence length
@@ -43,7 +44,15 @@ def seconds_per_step(
     measures its own part of the batches, without the time to exchange gradients.
     """
     job.module.to(runtime.device)
-    stepper = make_stepper(job.module, make_optimizer(job.model, settings.optimizer), settings, runtime)
+    optimizer = make_optimizer(job.model, settings.optimizer)
+    # Closed, because a loader process that is forked later would destroy CUDA graphs that wait for garbage collection.
+    with contextlib.closing(make_stepper(job.module, optimizer, settings, runtime)) as stepper:
+        return _seconds_per_step(stepper, job, runtime, batch_numbers, most_seconds)
+
+
+def _seconds_per_step(
+    stepper: Stepper, job: TrainingJob, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
+) -> float:
     make_batch = current_ranks().own_part(job.make_batch)
 
     def seconds_of(batches: Sequence[tuple[Batch, int]]) -> float:
