@@ -93,6 +93,13 @@ def test_a_fine_tuning_opens_with_the_summary(data, encoder, tmp_path):
     assert any("1 of 2 examples of dev are also in train" in words for words in said)
 
 
+def test_columns_of_a_known_data_set_have_no_roles_to_check(hornbook, tmp_path):
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "good\t1\nbad\t0\n" * 4)
+    ran = hornbook("check", tmp_path, "--task", "sst-2", "--json")
+    assert ran.answer["columns"] == {} and ran.answer["splits"]["train"]["examples"] == 8
+
+
 def test_data_that_cannot_be_read_as_asked_is_named(hornbook, tmp_path):
     (tmp_path / "random.csv").write_bytes(bytes(7 * i * i % 256 for i in range(1, 3000)))
     assert "random.csv is not a text file" in hornbook("check", tmp_path / "random.csv").error

@@ -80,3 +80,19 @@ def test_a_class_that_most_examples_have_is_noted():
 def test_few_dev_examples_are_noted():
     assert "note: dev has only 3 examples, so scores on it mean little" in notes(rows(30, lambda n: "ab"[n % 2]))
     assert "only" not in notes(rows(300, lambda n: "ab"[n % 2]))
+
+
+def test_labels_that_differ_only_in_capitals_are_noted():
+    data = rows(40, lambda n: ("good", "bad", "Good", "bad")[n % 4])
+    assert "'Good' (10 rows), 'good' (10 rows) differ only in capitals, but are learned as different" in found(data)
+    assert "capitals" in found(rows(40, lambda n: ("good;bad", "Good")[n % 2]), "multi-label")
+    assert found(rows(40, lambda n: "GB"[n % 2])) == ""
+
+
+def test_equal_texts_with_different_labels_are_noted():
+    data = rows(40, lambda n: ("good", "bad")[n % 2])
+    assert found([*data, data[0]]) == ""
+    again = {"text": data[0]["text"], "label": "bad"}
+    assert "1 text occurs with different labels, such as 'some words 0' (bad, good): correct" in found([*data, again])
+    again = [{"text": row["text"], "label": "bad"} for row in data]
+    assert "20 texts occur with different labels" in found([*data, *again])

@@ -1,6 +1,7 @@
 """Hints where labels, as they were read, are probably not what the user means."""
 
-from collections import Counter
+import textwrap
+from collections import Counter, defaultdict
 
 from hornbook.tasks.reading.cells import SEPARATORS, is_decimal_comma
 from hornbook.tasks.reading.rows import is_number
@@ -31,6 +32,36 @@ def missing_hint(data: DataSet) -> str | None:
     return (
         f"{', '.join(named)} may stand for a missing label, but is learned as a class: empty these cells to leave the "
         "rows out"
+    )
+
+
+def capitals_hint(data: DataSet) -> str | None:
+    """A hint if the names of classes differ only in capitals."""
+    counts = Counter(label for split in data.splits.values() for each in split for label in each.label_names)
+    spellings = defaultdict(list)
+    for label in sorted(counts):
+        spellings[label.casefold()].append(f"'{label}' ({counts[label]:,} rows)")
+    alike = [name for names in spellings.values() if len(names) > 1 for name in names]
+    if not alike:
+        return None
+    return f"{', '.join(alike)} differ only in capitals, but are learned as different classes: spell them alike"
+
+
+def contradictions_hint(data: DataSet) -> str | None:
+    """A hint if an equal text, or pair of texts, has different labels in several examples."""
+    labels = defaultdict(set)
+    for split in data.splits.values():
+        for example in split:
+            if example.gold is not None:
+                labels[example.texts].add(example.gold)
+    contradictory = [texts for texts, names in labels.items() if len(names) > 1]
+    if not contradictory:
+        return None
+    num, first = len(contradictory), contradictory[0]
+    text = textwrap.shorten(first[0], 60, placeholder=" ...")
+    return (
+        f"{num:,} {'text occurs' if num == 1 else 'texts occur'} with different labels, such as '{text}' "
+        f"({', '.join(sorted(labels[first]))}): correct the labels"
     )
 
 

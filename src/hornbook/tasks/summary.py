@@ -37,7 +37,7 @@ def summarize(data: DataSet) -> dict[str, Any]:
     return {
         "kind": data.kind,
         "files": list(data.files),
-        "columns": {column: roles.get(column) for column in data.columns},
+        "columns": {column: roles.get(column) for column in data.columns} if roles else {},  # known sets have no roles
         "splits": splits,
         "left_out": {kind: problems[kind]["count"] for kind in problems if kind in LEFT_OUT_OF_TRAINING},
         **_labels(data),

@@ -22,7 +22,13 @@ from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import SequenceTask
-from hornbook.tasks.label_hints import missing_hint, numbers_hint, several_labels_hint
+from hornbook.tasks.label_hints import (
+    capitals_hint,
+    contradictions_hint,
+    missing_hint,
+    numbers_hint,
+    several_labels_hint,
+)
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
@@ -68,8 +74,8 @@ class Classification(SequenceTask):
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:
-        hints = (numbers_hint(data), several_labels_hint(data), missing_hint(data))
-        return [*super().hints(data), *filter(None, hints)]
+        hints = (numbers_hint, several_labels_hint, missing_hint, capitals_hint, contradictions_hint)
+        return [*super().hints(data), *filter(None, (hint(data) for hint in hints))]
 
     @classmethod
     def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.texts import SequenceTask
-from hornbook.tasks.label_hints import missing_hint
+from hornbook.tasks.label_hints import capitals_hint, missing_hint
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import TINIEST, Predict
 
@@ -59,7 +59,7 @@ class MultiLabel(SequenceTask):
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:
-        return [*super().hints(data), *filter(None, [missing_hint(data)])]
+        return [*super().hints(data), *filter(None, [missing_hint(data), capitals_hint(data)])]
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         rows = [[label in each.label for label in self.head_config.labels] for each in examples]

@@ -168,7 +168,7 @@ def _with_dev(splits: Splits, notes: Notes, seed: int, fraction: float) -> Split
     train, dev, how = hold_out(splits["train"], fraction, seed)
     share = "a tenth" if fraction == HELD_OUT else f"{fraction:.0%}"
     notes.log(
-        f"{len(dev)} of {len(train) + len(dev)} examples ({share}, {how}, seed {seed}) are held out for validation"
+        f"{len(dev):,} of {len(train) + len(dev):,} examples ({share}, {how}, seed {seed}) are held out for validation"
     )
     return {"train": train, "dev": dev} | {split: each for split, each in splits.items() if split != "train"}
 
