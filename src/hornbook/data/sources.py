@@ -131,15 +131,14 @@ class ByteReader:
     def __init__(self, path: str):
         self.path = path
         self.bytes_read = 0
-        self.byte_order_mark = False
         self.failure: Problem | None = None
 
     def blocks(self) -> Iterator[bytes]:
         try:
             with open(self.path, "rb") as raw, _decompressed(raw, Path(self.path).suffix.lower()) as stream:
-                start = self._start(stream)
-                self.bytes_read = raw.tell()
-                yield start
+                if start := self._start(stream):
+                    self.bytes_read = raw.tell()
+                    yield start
                 # One read of the compressed stream at a time, so that all data of a truncated file is returned.
                 while block := stream.read1(BLOCK_BYTES):
                     self.bytes_read = raw.tell()
@@ -161,12 +160,12 @@ class ByteReader:
             yield line_number, None if skipping else pending
 
     def _start(self, stream: BinaryIO) -> bytes:
+        """The first bytes, without a byte order mark."""
         start = b""
         while len(start) < 3 and (more := stream.read1(BLOCK_BYTES)):
             start += more
         if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise OSError("the text is UTF-16: convert it to UTF-8")
-        self.byte_order_mark = start.startswith(codecs.BOM_UTF8)
         return start.removeprefix(codecs.BOM_UTF8)
 
 
