@@ -302,10 +302,6 @@ class Batch:
         """The same sequences as padding only: an empty part of a batch that can still be computed."""
         return dataclasses.replace(self, num_padding_sequences=self.num_sequences)
 
-    def as_real(self) -> Self:
-        """The same sequences with none of them as padding: the inverse of `as_padding`."""
-        return dataclasses.replace(self, num_padding_sequences=0)
-
     def bucketed(self, num_tokens: int, num_sequences: int, sizes: Mapping[str, int] | None = None) -> Self:
         """The batch followed by padding sequences, to exactly `num_tokens` tokens and `num_sequences` sequences; the
         other streams get as many entries as `sizes` has for them, else no padding.

@@ -5,9 +5,8 @@ take a build.
 the arrays. So a kill at any moment leaves a state that matches the shards.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from hornbook.data.shards import (
     write_array,
     write_arrays,
 )
-from hornbook.data.sources import Source, find_sources, read_sources, write_sources
+from hornbook.data.sources import find_sources, read_sources, write_sources
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.stopping import block_signals
@@ -195,20 +194,9 @@ def difference(built: dict, requested: dict, folder: Path, paths: Sequence[str |
         return "the tokenizer differs"
     if built["sources"] == requested["sources"]:
         return ""
-    try:
-        return _different_files(partial(read_sources, folder / SOURCES), partial(find_sources, paths))
-    except FileNotFoundError:
-        return "the files differ"
-
-
-def _different_files(before: Callable[[], Iterator[Source]], now: Callable[[], Iterator[Source]]) -> str:
-    """The first difference between two lists of files, which may be too long for memory."""
-    pairs = zip_longest(before(), now())
-    old, new = next(((old, new) for old, new in pairs if old != new), (None, None))
+    before = read_sources(folder / SOURCES) if (folder / SOURCES).exists() else ()
+    pairs = zip_longest(before, find_sources(paths))  # one at a time, as there may be millions
+    old, new = next((old, new) for old, new in pairs if old != new)
     if old is not None and new is not None and old.path == new.path:
         return f"{old.path} has changed since (size or modification time)"
-    if old is not None and all(old.path != source.path for source in now()):
-        return f"{old.path} was an input then and is not now"
-    if new is not None and all(new.path != source.path for source in before()):
-        return f"{new.path} is an input now and was not then"
-    return "the files are given in another order"
+    return f"the files differ, first {(new or old).path}"

@@ -122,7 +122,7 @@ class Stepper:
         """
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
-        batch = batch.as_real() if is_padding else batch
+        batch = dataclasses.replace(batch, num_padding_sequences=0) if is_padding else batch
         step_inputs = self.objective.prepare(batch, seed_of(self.seed, batch_number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
             (loss, norm, *losses), names = self.captured.train_step(step_inputs, batch_number, lr)
