@@ -254,10 +254,7 @@ class Tokenizer:
         return EncodedSentences(*self._word_cache.encode(texts))
 
     def _encode_whole(self, texts: list[str], with_offsets: bool = False) -> EncodedSentences:
-        table = self._word_start_table
-        is_fast = table is not None and not with_offsets  # the fast one computes no offsets
-        encode_batch = self._plain.encode_batch_fast if is_fast else self._plain.encode_batch
-        encodings = encode_batch(texts, add_special_tokens=False)
+        encodings = self._plain.encode_batch(texts, add_special_tokens=False)
         id_lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, id_lists), np.int64, len(id_lists))
         num_tokens = int(lengths.sum())
@@ -266,8 +263,6 @@ class Tokenizer:
         if with_offsets:
             pairs = chain.from_iterable(encoding.offsets for encoding in encodings)
             offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * num_tokens).reshape(-1, 2)
-        if table is not None:
-            return EncodedSentences(ids, table[ids], lengths, offsets)
         word_ids = [encoding.word_ids for encoding in encodings]
         words = np.fromiter(chain.from_iterable(word_ids), np.int64, num_tokens)
         word_starts = np.ones(num_tokens, bool)
@@ -287,23 +282,6 @@ class Tokenizer:
     def _word_cache(self) -> WordCache | None:
         words = find_words(self._plain)
         return None if words is None else WordCache(lambda texts: self._encode_whole(texts)[:3], words)
-
-    @cached_property
-    def _word_start_table(self) -> np.ndarray | None:
-        """Whether each token of the vocabulary starts a word, or None if that does not follow from the token alone.
-
-        BERT's pre-tokeniser always splits off "#", so no word, and no first token of a word, starts with "##", while
-        every later token does: the table agrees with `Encoding.word_ids`, and offsets need not be computed.
-        """
-        state = json.loads(self.backend.to_str())
-        splits_hash = (state["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
-        if self.kind != "wordpiece" or not splits_hash or state["model"]["continuing_subword_prefix"] != "##":
-            return None
-        if any(token["content"].startswith("##") for token in state["added_tokens"]):
-            return None
-        table = np.ones(self.vocab_size, bool)
-        table[[token_id for token, token_id in state["model"]["vocab"].items() if token.startswith("##")]] = False
-        return table
 
     @cached_property
     def _forbidden(self) -> np.ndarray:
@@ -345,7 +323,7 @@ class Tokenizer:
                 old_ids.setdefault(content, encoded[0])
         first_id = self.vocab_size
         self.backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in old_ids])
-        for name in ("vocab_size", "fingerprint", "_plain", "_word_cache", "_word_start_table", "_forbidden"):
+        for name in ("vocab_size", "fingerprint", "_plain", "_word_cache", "_forbidden"):
             self.__dict__.pop(name, None)
         refuse_gaps(self.backend, first_id, old_ids)
         return [(self.backend.token_to_id(word), ids) for word, ids in old_ids.items()]
