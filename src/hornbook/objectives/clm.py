@@ -164,8 +164,14 @@ def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:
 
 
 def next_token_targets(batch: Batch) -> Targets:
-    """The next token of each token, from the batch's `labels_T` if it has them, else from the sequence itself."""
-    return next_tokens(batch) if batch.labels_T is None else labelled_tokens(batch)
+    """The next token of each token, from the batch's `labels_T` if it has them (-1 gets weight 0), else from the
+    sequence itself."""
+    if batch.labels_T is None:
+        return next_tokens(batch)
+    values_K = batch.labels_T[: batch.num_real_tokens]
+    offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
+    positions_K = torch.arange(len(values_K), device=values_K.device)
+    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)
 
 
 def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
@@ -186,11 +192,3 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     values_K = batch.ids_T[positions_K + 1]
     weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
     return Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
-
-
-def labelled_tokens(batch: Batch) -> Targets:
-    """The token labels of the batch as targets; -1 gets weight 0."""
-    values_K = batch.labels_T[: batch.num_real_tokens]
-    offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
-    positions_K = torch.arange(len(values_K), device=values_K.device)
-    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)
