@@ -109,7 +109,7 @@ class Problems:
     def count(self, kind: str) -> int:
         return self._kinds[kind]["count"] if kind in self._kinds else 0
 
-    def first(self, *kinds: str) -> str:
+    def most_frequent(self, *kinds: str) -> str:
         """The first example of the most frequent of `kinds`, as text; empty if none occurred."""
         kind = max(kinds, key=self.count)
         if not self.count(kind):

@@ -74,7 +74,7 @@ def check_documents(documents: str) -> None:
 def no_documents(problems: Problems) -> str:
     """The error message for files without any readable document."""
     reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
-    reason = problems.first(*reasons, "empty_document", "line_too_long")
+    reason = problems.most_frequent(*reasons, "empty_document", "line_too_long")
     columns = sum(map(problems.count, ("no_text_column", "text_not_string", "null_text")))
     fix = "check the files" + (", or give the text column with text_column=" if columns else "")
     return f"no document could be read ({reason}): {fix}"

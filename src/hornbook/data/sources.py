@@ -31,7 +31,7 @@ class Source:
     modified_ns: int
 
     @classmethod
-    def of(cls, path: str) -> "Source":
+    def from_path(cls, path: str) -> "Source":
         if not os.path.isfile(path) or path != path.encode("utf-8", "replace").decode():
             raise ValueError(f"{path!r} is not a regular file with a UTF-8 name: copy it to one")
         status = os.stat(path)
@@ -68,7 +68,7 @@ def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | 
                 problems.add(Problem("unreadable", file, detail="a link to a missing file"))
             else:
                 is_empty = False
-                yield Source.of(file)
+                yield Source.from_path(file)
     if is_empty:
         raise ValueError(f"no text files in {', '.join(paths)}: the known extensions are {KNOWN_EXTENSIONS}")
 

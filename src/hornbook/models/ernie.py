@@ -222,7 +222,7 @@ class Ernie(Bert):
         entities = batch.entities
         if entities is None or not self.config.fusion:
             return self.blocks
-        entities = entities.real(batch.num_real_sequences)
+        entities = entities.without_padding(batch.num_real_sequences)
         if not len(entities.ids_host):
             return self.blocks
         state = {"e_EW": self.entities(entities.ids_E)}

@@ -116,7 +116,7 @@ class ClmHead(nn.Module):
         )
         return F.linear(x_KD, weight_VD, padding_V)
 
-    def of_tokens(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
+    def unpadded_logits(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """Logits over the true vocabulary."""
         if self.int8 is not None:
             return self.int8(x_KD)
@@ -203,7 +203,7 @@ class Gpt(Transformer):
 
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
         """Logits of the next token over the true vocabulary, in at least float32, for generating and scoring texts."""
-        return upcast(self.clm.of_tokens(x_KD, self.embeddings.tokens.weight))
+        return upcast(self.clm.unpadded_logits(x_KD, self.embeddings.tokens.weight))
 
     def with_direction(self, direction: Literal["causal", "bidirectional"]) -> Self:
         """This model in an attention direction: itself, or another module that has the same weights."""

@@ -27,7 +27,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 BASE_WIDTH = 768
 VOCABULARY_MULTIPLE = 64  # the vocabulary is padded so that its matrix products run on whole tiles
 # Values of the rows beyond the true vocabulary.
-PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": MASKED_LOGIT, "mlm.weight": 0.0, "clm.weight": 0.0}
+VOCABULARY_PADDING = {"embeddings.tokens.weight": 0.0, "mlm.bias": MASKED_LOGIT, "mlm.weight": 0.0, "clm.weight": 0.0}
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,9 @@ class _Loop:
         ranks.broadcast([*module.parameters(), *module.buffers()])
         self.sharded = None
         if is_sharded:
-            from hornbook.train.parallel.sharding import Sharded  # FSDP2 takes a second to import
+            from hornbook.train.parallel.sharding import ShardedModule  # FSDP2 takes a second to import
 
-            self.sharded = Sharded(module, ranks, runtime.device)
+            self.sharded = ShardedModule(module, ranks, runtime.device)
             module = self.sharded.module
         self.trained = self.sharded or job.model
         self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
@@ -114,7 +114,7 @@ class _Loop:
         finally:
             self.log.close()
         ended = "stopped" if not self._is_finished() else "finished early" if self.state.ended_early else "finished"
-        return Outcome.of_state(ended, vars(self.state), self.values)
+        return Outcome.from_state(ended, vars(self.state), self.values)
 
     def _is_finished(self) -> bool:
         return self.state.step >= self.num_steps or self.state.ended_early

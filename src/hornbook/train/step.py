@@ -24,7 +24,7 @@ from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
 
 if TYPE_CHECKING:
-    from hornbook.train.parallel.sharding import Sharded
+    from hornbook.train.parallel.sharding import ShardedModule
 
 TOKEN_BUCKET = 1024  # on CUDA, micro-batches are padded to a multiple of this: at most 2% of 65,536 tokens
 ENTRY_BUCKET = 128  # the same for targets and other streams
@@ -57,7 +57,7 @@ class Stepper:
     max_grad_norm: float
     micro_tokens: int
     ranks: Ranks = SINGLE_PROCESS
-    sharded: "Sharded | None" = None
+    sharded: "ShardedModule | None" = None
 
     def __post_init__(self) -> None:
         sharded = self.sharded
@@ -222,7 +222,7 @@ def make_stepper(
     settings: LoopSettings,
     runtime: Runtime,
     ranks: Ranks = SINGLE_PROCESS,
-    sharded: "Sharded | None" = None,
+    sharded: "ShardedModule | None" = None,
 ) -> Stepper:
     """The stepper of a run, with activation checkpointing if the settings say so."""
     if settings.parallel.activation_checkpointing:
