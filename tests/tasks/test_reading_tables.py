@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 from task_files import counts, first, lines, write
 
-from hornbook.data.detection import Dialect, csv_records
+from hornbook.data.csv_dialect import Dialect, csv_records
 from hornbook.tasks.reading.read import read
 
 REVIEWS = [{"id": f"r{n}", "review": f"It was film {n}.", "stars": n % 5 + 1} for n in range(20)]

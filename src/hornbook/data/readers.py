@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from hornbook.data.detection import SAMPLE_LINES, detected, is_plain
+from hornbook.data.csv_dialect import SAMPLE_LINES, detected, is_plain
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hornbook.data.detection import UTF_8, encoding_of
+from hornbook.data.text_encoding import UTF_8, encoding_of
 from hornbook.tasks.reading.notes import Notes
 
 SURROGATES = re.compile("[\ud800-\udfff]")

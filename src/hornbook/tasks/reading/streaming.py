@@ -4,7 +4,8 @@ import codecs
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from hornbook.data.detection import SAMPLE_BYTES, UTF_8, Record, csv_records, encoding_of, plain_records
+from hornbook.data.csv_dialect import Record, csv_records, plain_records
+from hornbook.data.text_encoding import SAMPLE_BYTES, UTF_8, encoding_of
 from hornbook.tasks.reading.content import cleaned_text, decoded
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import (
