@@ -9,7 +9,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.transformer import VOCABULARY_PADDING
-from hornbook.text.marks import with_gpt1_format, with_pad_token
+from hornbook.text.task_tokens import with_gpt1_format, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 
 NEW_WORDS = ["bridgeriver", "teacherly", "한국어위키", "qx"]

@@ -18,6 +18,7 @@ import numpy as np
 
 from hornbook import __version__
 from hornbook.config import checked
+from hornbook.data.build_state import SOURCES, BuildState, already_built, make_manifest, prepare_folder, remove_progress
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
@@ -34,7 +35,6 @@ from hornbook.data.shards import (
     write_array,
 )
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
-from hornbook.data.state import SOURCES, BuildState, already_built, make_manifest, prepare_folder, remove_progress
 from hornbook.data.tokenizing import EncodedDocuments, EncodingPool, EntityLinkerProtocol, clean_text
 from hornbook.data.worker_pool import explaining_interruptions
 from hornbook.files import num_cores, write_json

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hornbook.data.build_state import PROGRESS
 from hornbook.data.remote import RemoteCorpus, is_url, origin_of
 from hornbook.data.shards import (
     MANIFEST,
@@ -25,7 +26,6 @@ from hornbook.data.shards import (
     refuse_changed,
     shard_file,
 )
-from hornbook.data.state import PROGRESS
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.text.tokenizer import Tokenizer
 

@@ -36,9 +36,9 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.naming import BLOCK, ENCODER, SETTINGS, Naming
 from hornbook.nn.attention import runs_flash
 from hornbook.nn.block import Block, SelfAttention
-from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import embedding
 from hornbook.nn.fused_ops import ACTIVATIONS, dropout_add_norm
+from hornbook.nn.kv_cache import KeyValueCache
 
 ENTITY_SETTINGS = ("num_text_layers", "entity_width", "entity_heads", "num_entities", "graph")
 ABLATIONS = ("fusion", "entity_vectors", "trains_entities")

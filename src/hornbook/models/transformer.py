@@ -20,8 +20,8 @@ from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
 from hornbook.nn.attention import prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
-from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import Embeddings
+from hornbook.nn.kv_cache import KeyValueCache
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 BASE_WIDTH = 768

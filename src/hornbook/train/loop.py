@@ -18,7 +18,7 @@ from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.ema import WEIGHTS, AveragedWeights
 from hornbook.train.job import OnProgress, Outcome, State, Status, TrainingJob
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
-from hornbook.train.metrics import MetricsLog, NoLog
+from hornbook.train.metrics_log import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import current_ranks, single_process
 from hornbook.train.runtime import Runtime
