@@ -46,7 +46,7 @@ TOTALS = ("documents", "sentences", "tokens", "words", "text_words", "text_bytes
 @dataclass
 class BuildState:
     """The build up to the last complete shard: the reading position is item `items_taken` of file `file_index`.
-    `previous_kept` tells whether the last document was kept, which a further part of it continues."""
+    `previous_kept`: whether the last document was kept, so that a further part of it can continue it."""
 
     request: dict
     token_counts: np.ndarray
@@ -63,7 +63,7 @@ class BuildState:
     seen: SeenHashes = field(default_factory=SeenHashes)
     new_hashes: list[np.ndarray] = field(default_factory=list)
 
-    PLAIN = ("request", "shards", "file_index", "items_taken", "bytes_read", "totals", "cleaned", "previous_kept")
+    JSON_FIELDS = ("request", "shards", "file_index", "items_taken", "bytes_read", "totals", "cleaned", "previous_kept")
 
     def save(self, folder: Path) -> None:
         num_shards = len(self.shards)
@@ -74,7 +74,7 @@ class BuildState:
                 write_array(folder / f"progress-{num_shards:05d}.hashes.npy", hashes)
                 arrays = {"token_counts": self.token_counts, **self.lines.arrays()}
                 write_arrays(folder / f"progress-{num_shards:05d}.npz", arrays)
-        plain = {name: getattr(self, name) for name in self.PLAIN}
+        plain = {name: getattr(self, name) for name in self.JSON_FIELDS}
         texts = {str(line): text for line, text in self.lines.texts().items()}
         plain |= {"seconds": round(self.seconds, 3), "problems": self.problems.to_dict(), "line_texts": texts}
         write_json(folder / PROGRESS, plain)
@@ -87,7 +87,7 @@ class BuildState:
         with refusing_damage(folder / PROGRESS, f"remove {folder} and build it again"):
             saved = read_json(folder / PROGRESS)
             num_shards = len(saved["shards"])
-            plain = {name: saved[name] for name in cls.PLAIN}
+            plain = {name: saved[name] for name in cls.JSON_FIELDS}
             for name in ("totals", "cleaned"):
                 plain[name] = {key: checked(value, int, f"{name}.{key}", low=0) for key, value in saved[name].items()}
             plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.naming import BLOCK, ENCODER, SETTINGS, Naming
+from hornbook.models.naming import BERT_BLOCK, BERT_ENCODER, BERT_SETTINGS, Naming
 from hornbook.nn.attention import runs_flash
 from hornbook.nn.block import Block, SelfAttention
 from hornbook.nn.embeddings import embedding
@@ -167,9 +167,9 @@ class Ernie(Bert):
         "HornbookErnie",
         heads={**Bert.naming.heads, "entity": "cls.predictions_ent.dense"},
         classes=((("mlm", "sentence"), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
-        encoder={**ENCODER, "entities": "entity_embeddings"},
+        encoder={**BERT_ENCODER, "entities": "entity_embeddings"},
         block={
-            **BLOCK,
+            **BERT_BLOCK,
             "entity_attention.qkv": tuple(f"attention.self_ent.{name}" for name in ("query", "key", "value")),
             "entity_attention.out": ("attention.output_ent.dense",),
             "entity_attention_norm": ("attention.output_ent.LayerNorm",),
@@ -177,7 +177,7 @@ class Ernie(Bert):
             "entity_fc2": ("output.dense_ent",),
             "entity_norm": ("output.LayerNorm_ent",),
         },
-        settings=SETTINGS | {name: name for name in ENTITY_SETTINGS + ABLATIONS},
+        settings=BERT_SETTINGS | {name: name for name in ENTITY_SETTINGS + ABLATIONS},
         tied_bias_names=Bert.naming.tied_bias_names,
         prefix="bert.",
     )

@@ -100,16 +100,16 @@ class Tokenizer:
         tokens and merges of a GPT or RoBERTa."""
         folder = Path(folder)
         settings = read_json_if_exists(folder / "tokenizer_config.json")
-        stated = read_json_if_exists(folder / "special_tokens_map.json") | settings
+        configured = read_json_if_exists(folder / "special_tokens_map.json") | settings
         if (folder / "tokenizer.json").is_file():
             backend = _read_backend(folder / "tokenizer.json")
-            _apply_stated_normalization(backend, settings)
+            _apply_configured_normalization(backend, settings)
         elif (folder / "vocab.txt").is_file():
-            backend = published_wordpiece(read_vocabulary(folder / "vocab.txt"), stated)
+            backend = published_wordpiece(read_vocabulary(folder / "vocab.txt"), configured)
             add_published_tokens(backend, settings, read_json_if_exists(folder / "added_tokens.json"))
         elif bpe_files := next((pair for pair in BPE_FILES if all((folder / name).is_file() for name in pair)), None):
             backend, defaults = published_bpe(*(folder / name for name in bpe_files))
-            stated = defaults | stated
+            configured = defaults | configured
             add_published_tokens(backend, settings, read_json_if_exists(folder / "added_tokens.json"))
         elif not folder.is_dir():
             raise ValueError(f"{folder} is not a folder: give the folder that holds tokenizer.json or vocab.txt")
@@ -118,7 +118,9 @@ class Tokenizer:
                 f"{folder} has no vocab.json with merges.txt, no tokenizer.json and no vocab.txt: train a tokenizer, "
                 "or write tokenizer.json with transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
             )
-        names = {name: content_of(stated[name]) for name in (*DEFAULT_TOKENS, *OTHER_TOKENS) if stated.get(name)}
+        names = {
+            name: content_of(configured[name]) for name in (*DEFAULT_TOKENS, *OTHER_TOKENS) if configured.get(name)
+        }
         inputs = settings.get("model_input_names") or MODEL_INPUTS
         return cls(backend, guess_names(backend, names), tuple(inputs))
 
@@ -345,11 +347,11 @@ def refuse_surrogates(text: str) -> None:
         ) from None
 
 
-def guess_names(backend: tokenizers.Tokenizer, stated: dict[str, str]) -> dict[str, str]:
-    """The special tokens by name: the stated ones that the vocabulary contains, and defaults for the others."""
+def guess_names(backend: tokenizers.Tokenizer, configured: dict[str, str]) -> dict[str, str]:
+    """The special tokens by name: the configured ones that the vocabulary contains, and defaults for the others."""
     names = {}
-    for name in (*stated, *DEFAULT_TOKENS):
-        for token in (stated.get(name), *DEFAULT_TOKENS.get(name, ())):
+    for name in (*configured, *DEFAULT_TOKENS):
+        for token in (configured.get(name), *DEFAULT_TOKENS.get(name, ())):
             if isinstance(token, str) and backend.token_to_id(token) is not None:
                 names.setdefault(name, token)
     return names
@@ -366,7 +368,7 @@ def _read_backend(path: Path) -> tokenizers.Tokenizer:
         ) from None
 
 
-def _apply_stated_normalization(backend: tokenizers.Tokenizer, settings: dict) -> None:
+def _apply_configured_normalization(backend: tokenizers.Tokenizer, settings: dict) -> None:
     """Applies the settings of tokenizer_config.json, which take precedence, to BERT's normaliser."""
     generic = settings.get("tokenizer_class") in (None, "PreTrainedTokenizerFast", "TokenizersBackend")
     if generic or not isinstance(backend.normalizer, normalizers.BertNormalizer):

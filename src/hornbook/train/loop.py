@@ -145,7 +145,7 @@ class _Loop:
             self.state.step += 1
             if self.ema is not None:
                 self.ema.update(self.state.step)
-            saves, num_tokens = self._agree(result.num_tokens)
+            saves, num_tokens = self._agree_with_ranks(result.num_tokens)
             self.state.tokens += num_tokens
             self.pending.append((self.state.step, batch_number, lr, result))
             is_new_phase = self.state.step == self.job.new_phase_at
@@ -174,7 +174,7 @@ class _Loop:
                 return
         self._read_results()
 
-    def _agree(self, num_tokens: int) -> tuple[bool, int]:
+    def _agree_with_ranks(self, num_tokens: int) -> tuple[bool, int]:
         """(whether to save, the tokens of the whole batch) after a step. Ranks differ in their clocks and in the
         signals they have received, so the main one decides when to save, and a signal to any of them stops all."""
         saves = self.ranks.is_main and self._is_save_due()

@@ -133,7 +133,7 @@ class Stepper:
                 {term: total * (not is_padding) for term, total in total_weights.items()}
             )
         total_weights = {term: torch.where(total > 0, total, 1.0) for term, total in total_weights.items()}
-        micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
+        micro_batches = self._share_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
         backward = partial(self._backward, micro_batches, total_weights, batch_number, is_padding)
         if self.sharded is None:
             terms = self.gradients.summed_after(backward)
@@ -157,7 +157,7 @@ class Stepper:
         with several ranks, this rank's share of it. Padding (an empty part of a batch) adds nothing."""
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
-        for i, micro_batch in enumerate(self._evened(micro_batches)):
+        for i, micro_batch in enumerate(self._with_equal_numbers(micro_batches)):
             if i and self.ranks.size == 1 and self.should_stop():
                 raise StepInterrupted
             self._seed_dropout(batch_number, i)
@@ -172,7 +172,7 @@ class Stepper:
             terms = {term: terms[term] + sums[term].detach() / total_weights[term] for term in weights}
         return terms
 
-    def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
+    def _with_equal_numbers(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
         """With sharded weights every rank must run equally many micro-batches, because each one gathers the weights of
         all ranks: shorter lists repeat their last micro-batch, which then does not count."""
         if self.sharded is None:
@@ -185,7 +185,7 @@ class Stepper:
         seed_generators(seed_of(self.seed, batch_number, micro_batch, "dropout", *((rank,) if rank else ())))
 
     @torch.no_grad()
-    def _with_vectors(self, micro_batches: list[StepInputs], batch_number: int, is_padding: bool) -> list[StepInputs]:
+    def _share_vectors(self, micro_batches: list[StepInputs], batch_number: int, is_padding: bool) -> list[StepInputs]:
         """Micro-batches of an objective that compares the whole batch, with the vectors of all of them, on all ranks.
         The second forward pass of a micro-batch has the same dropout as this one."""
         if not getattr(self.objective, "shares_vectors", False) or (len(micro_batches) == 1 and self.ranks.size == 1):
@@ -193,7 +193,7 @@ class Stepper:
 
         def compute() -> Tensor:
             vectors = []
-            for i, micro_batch in enumerate(self._evened(micro_batches)):
+            for i, micro_batch in enumerate(self._with_equal_numbers(micro_batches)):
                 self._seed_dropout(batch_number, i)
                 with self.runtime.autocast():
                     vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
