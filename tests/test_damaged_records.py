@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from hornbook.data.state import BuildState
+from hornbook.data.build_state import BuildState
 from hornbook.files import read_json, refusing_damage
 from hornbook.interop.folder import load_model, weights_files
 from hornbook.lifecycle.run_folder import RunFolder

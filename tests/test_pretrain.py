@@ -218,8 +218,8 @@ def test_variants_of_the_model(tmp_path, tiny_corpus):
 def test_continued_pretraining_with_an_extended_vocabulary(tmp_path, unbroken):
     """Words of the domain are added to the vocabulary, the corpus and the model, which initialises them from their
     former tokens."""
-    from hornbook.text.fit import words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
+    from hornbook.text.vocabulary_fit import words_worth_adding
 
     text = tmp_path / "law.txt"
     documents = tiny_text(60).replace("river", "plaintiff").replace("bread", "affidavit")

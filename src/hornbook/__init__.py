@@ -52,7 +52,7 @@ _MODULES = {
     "compare": "hornbook.deployment.comparison",
     "reproduce": "hornbook.evaluation.experiments.runner",
     "train_tokenizer": "hornbook.text.training",
-    "measure_fit": "hornbook.text.fit",
+    "measure_fit": "hornbook.text.vocabulary_fit",
     "Tokenizer": "hornbook.text.tokenizer",
     "build_corpus": "hornbook.data.build",
     "build_web_corpus": "hornbook.data.web.build",

@@ -151,23 +151,23 @@ class Entities(Stream):
     positions_host: np.ndarray  # int64, positions in the sequence
 
     @classmethod
-    def of(cls, token_offsets: np.ndarray, entities: Sequence[tuple[np.ndarray, np.ndarray]]) -> Self:
+    def from_sequences(cls, token_offsets: np.ndarray, entities: Sequence[tuple[np.ndarray, np.ndarray]]) -> Self:
         """From the (positions, ids) of the entities of each sequence; `token_offsets` are the offsets of the
         sequences."""
         counts = [len(positions) for positions, _ in entities]
         empty = (np.zeros(0, np.int64),) * 2
         positions, ids = (np.concatenate(arrays).astype(np.int64) for arrays in zip(empty, *entities, strict=True))
         tokens = positions + np.repeat(token_offsets[: len(counts)], counts)
-        return cls.on_host(tokens, positions, ids, to_offsets(counts))
+        return cls.from_arrays(tokens, positions, ids, to_offsets(counts))
 
     @classmethod
-    def on_host(cls, tokens: np.ndarray, positions: np.ndarray, ids: np.ndarray, offsets_host: np.ndarray) -> Self:
+    def from_arrays(cls, tokens: np.ndarray, positions: np.ndarray, ids: np.ndarray, offsets_host: np.ndarray) -> Self:
         offsets = torch.from_numpy(offsets_host.astype(np.int32))
         return cls(
             torch.from_numpy(ids), torch.from_numpy(tokens), ids, positions, offsets_host=offsets_host, offsets=offsets
         )
 
-    def real(self, num_sequences: int) -> Self:
+    def without_padding(self, num_sequences: int) -> Self:
         """Those of the first `num_sequences` sequences, without the entries that pad a bucket."""
         return self.slice(0, num_sequences, {TOKENS: 0})
 
@@ -302,10 +302,6 @@ class Batch:
         """The same sequences as padding only: an empty part of a batch that can still be computed."""
         return dataclasses.replace(self, num_padding_sequences=self.num_sequences)
 
-    def as_real(self) -> Self:
-        """The same sequences with none of them as padding: the inverse of `as_padding`."""
-        return dataclasses.replace(self, num_padding_sequences=0)
-
     def bucketed(self, num_tokens: int, num_sequences: int, sizes: Mapping[str, int] | None = None) -> Self:
         """The batch followed by padding sequences, to exactly `num_tokens` tokens and `num_sequences` sequences; the
         other streams get as many entries as `sizes` has for them, else no padding.
@@ -392,14 +388,14 @@ def pack(
     per_sequence = Sequences(labels_N, step_index_host=step_index, offsets_host=np.arange(len(lengths) + 1))
     streams: dict[str, Stream] = {TOKENS: tokens, SEQUENCES: per_sequence}
     if entities is not None:
-        streams[ENTITIES] = Entities.of(offsets, entities)
+        streams[ENTITIES] = Entities.from_sequences(offsets, entities)
     return Batch(streams, int(max_length or lengths.max(initial=1)), group_size, num_causal=num_causal)
 
 
-def part_of(num: int, part: tuple[int, int]) -> tuple[int, int]:
+def part_bounds(num: int, part: tuple[int, int]) -> tuple[int, int]:
     """The first and last (exclusive) of `num` examples in part `part[0]` of `part[1]` parts of about equal size.
 
-    >>> [part_of(7, (index, 3)) for index in range(3)]
+    >>> [part_bounds(7, (index, 3)) for index in range(3)]
     [(0, 2), (2, 4), (4, 7)]
     """
     index, count = part

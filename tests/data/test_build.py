@@ -121,7 +121,7 @@ def test_another_request_into_the_same_folder_is_refused(built, text_file, token
         build_corpus(text_file, tokenizer_folder, folder, workers=0, shard_tokens=5000, clean="wiki")
     other = tmp_path / "other.txt"
     other.write_text("Other.")
-    with pytest.raises(ValueError, match=r"other\.txt is an input now"):
+    with pytest.raises(ValueError, match=r"the files differ, first .*other\.txt"):
         build_corpus([text_file, other], tokenizer_folder, folder, workers=0, shard_tokens=5000)
     from hornbook.text.training import train_tokenizer
 

@@ -8,7 +8,7 @@ import pytest
 from numbered import numbered_corpus, random_lengths
 
 from hornbook.data import chunks
-from hornbook.data.chunks import cut
+from hornbook.data.chunks import cut_into_chunks
 from hornbook.data.corpus import Corpus
 from hornbook.data.shards import find
 
@@ -88,7 +88,7 @@ def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, mo
         lengths = random_lengths(random, 2, 60, 15, giants=seed % 2 == 0)
         corpus = numbered_corpus(tmp_path / str(seed), tokenizer_folder, lengths, held_out_fraction=0.2)
         for held_out in (False, True):
-            made = cut(corpus, length, rule, held_out)
+            made = cut_into_chunks(corpus, length, rule, held_out)
             for number in range(2):
                 runs = stretches(corpus, number, held_out, 7 if rule == "at_most" else 1)
                 if rule != "at_most":
@@ -102,7 +102,7 @@ def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, random_lengths(random, 3, 400, 30, giants=True), 0.1)
     seen = [np.zeros(len(shard.tokens), np.int64) for shard in corpus.shards]
     for held_out in (False, True):
-        made = cut(corpus, 48, rule, held_out)
+        made = cut_into_chunks(corpus, 48, rule, held_out)
         for chunk in range(made.total):
             number, start, stop = made.locate(chunk)
             shard = corpus.shards[number]
@@ -120,7 +120,7 @@ def test_every_token_is_in_one_chunk(rule, tmp_path, tokenizer_folder, random):
 def test_fit_fills_chunks_over_the_ends_of_documents(tmp_path, tokenizer_folder):
     lengths = [[[3, 3], [4], [10], [2], [2, 2], [2], [9]]]
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, lengths, held_out_fraction=0)
-    made = cut(corpus, 10, "at_most", held_out=False)
+    made = cut_into_chunks(corpus, 10, "at_most", held_out=False)
     # 6 and 4 make 11 with the separator; 10 fits alone; 2 + 4 + 2 make 10 with two
     assert made.stops[0].tolist() == [6, 10, 20, 28, 37]
 
@@ -131,7 +131,7 @@ def test_even_cuts_a_document_at_the_same_places_backwards(tmp_path, tokenizer_f
     for name, rule in (("balanced", "balanced"), ("at_least", "at_least")):
         ways = [documents, [document[::-1] for document in documents]]
         corpora = [numbered_corpus(tmp_path / f"{name}-{i}", tokenizer_folder, [way], 0) for i, way in enumerate(ways)]
-        forwards, backwards = (cut(corpus, 100, rule, False) for corpus in corpora)
+        forwards, backwards = (cut_into_chunks(corpus, 100, rule, False) for corpus in corpora)
         ends = np.cumsum([sum(document) for document in documents])
         begins = ends - [sum(document) for document in documents]
         of = np.searchsorted(ends, backwards.starts[0], side="right")
@@ -142,9 +142,11 @@ def test_even_cuts_a_document_at_the_same_places_backwards(tmp_path, tokenizer_f
 
 def test_documents_of_one_token(tmp_path, tokenizer_folder):
     corpus = numbered_corpus(tmp_path / "c", tokenizer_folder, [[[1]] * 9], held_out_fraction=0)
-    assert cut(corpus, 5, "at_least", False).total == cut(corpus, 5, "balanced", False).total == 9
-    assert cut(corpus, 5, "at_most", False).stops[0].tolist() == [3, 6, 9]
-    assert cut(corpus, 5, "at_most", True).total == 0
+    assert (
+        cut_into_chunks(corpus, 5, "at_least", False).total == cut_into_chunks(corpus, 5, "balanced", False).total == 9
+    )
+    assert cut_into_chunks(corpus, 5, "at_most", False).stops[0].tolist() == [3, 6, 9]
+    assert cut_into_chunks(corpus, 5, "at_most", True).total == 0
 
 
 def test_find_and_document_of(random):
@@ -168,44 +170,44 @@ def same(a, b) -> bool:
 
 
 def test_chunks_are_kept_and_used_again(corpus, monkeypatch):
-    made = cut(corpus, 30, "at_least", False)
+    made = cut_into_chunks(corpus, 30, "at_least", False)
     assert len(list((corpus.folder / "chunks").glob("*.npz"))) == 1
     with monkeypatch.context() as patch:
         patch.setattr(chunks, "_cut_shard", None)
-        assert same(cut(corpus, 30, "at_least", False), made)
+        assert same(cut_into_chunks(corpus, 30, "at_least", False), made)
     others = [
-        cut(corpus, 31, "at_least", False),
-        cut(corpus, 30, "at_most", False),
-        cut(corpus, 30, "at_least", True),
-        cut(Corpus(corpus.folder, 0.3), 30, "at_least", False),
+        cut_into_chunks(corpus, 31, "at_least", False),
+        cut_into_chunks(corpus, 30, "at_most", False),
+        cut_into_chunks(corpus, 30, "at_least", True),
+        cut_into_chunks(Corpus(corpus.folder, 0.3), 30, "at_least", False),
     ]
     assert len(list((corpus.folder / "chunks").glob("*.npz"))) == 5
     assert not any(same(made, other) for other in others)
 
 
 def test_a_damaged_chunk_cache_is_rebuilt(corpus):
-    made = cut(corpus, 30, "at_least", False)
+    made = cut_into_chunks(corpus, 30, "at_least", False)
     (kept,) = (corpus.folder / "chunks").glob("*.npz")
     whole = kept.read_bytes()
     middle = len(whole) // 2
     flipped = whole[:200] + bytes([whole[200] ^ 255]) + whole[201:]
     for content in (b"", b"rubbish", whole[:4], whole[:middle], whole[middle:], whole[:-30], flipped):
         kept.write_bytes(content)
-        assert same(cut(corpus, 30, "at_least", False), made)
+        assert same(cut_into_chunks(corpus, 30, "at_least", False), made)
         assert kept.read_bytes() == whole
 
 
 def test_a_folder_that_cannot_be_written(corpus, monkeypatch):
-    made = cut(corpus, 30, "at_least", False)
+    made = cut_into_chunks(corpus, 30, "at_least", False)
     (kept,) = (corpus.folder / "chunks").glob("*.npz")
     shutil.rmtree(kept.parent)
     kept.parent.write_text("")  # root may write into read-only folders, but not make a folder where a file stands
-    assert same(cut(corpus, 30, "at_least", False), made)
+    assert same(cut_into_chunks(corpus, 30, "at_least", False), made)
     kept.parent.unlink()
 
     def read_only(path, *_):
         raise OSError(30, "Read-only file system", str(path))
 
     monkeypatch.setattr(chunks, "write_arrays", read_only)
-    assert same(cut(corpus, 30, "at_least", False), made)
+    assert same(cut_into_chunks(corpus, 30, "at_least", False), made)
     assert not kept.parent.exists()

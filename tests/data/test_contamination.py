@@ -26,10 +26,10 @@ def test_overlap_by_definition(random, tmp_path):
     """Of texts over three words, in which sequences of 13 now and then agree."""
     draw = lambda num: " ".join(random.choice(["a", "b,", "C."], num))  # noqa: E731
     (tmp_path / "a.txt").write_text(evaluated := draw(4000))
-    excluded = ExcludedTexts.of([tmp_path / "a.txt"])
+    excluded = ExcludedTexts.from_sets([tmp_path / "a.txt"])
     texts = [draw(int(random.integers(5, 600))) for _ in range(200)]
     expected = [slow_overlap(evaluated, text) for text in texts]
-    assert [excluded.are_in(text) for text in texts] == expected and 20 < sum(expected) < 180
+    assert [excluded.overlap(text) for text in texts] == expected and 20 < sum(expected) < 180
 
 
 def test_order_and_length_matter():
@@ -61,9 +61,9 @@ def written(folder, kind: str):
 
 @pytest.mark.parametrize("kind", [".txt", ".csv", ".tsv", ".json", ".jsonl", ".parquet"])
 def test_every_kind_of_file(tmp_path, kind):
-    excluded = ExcludedTexts.of([written(tmp_path, kind)])
-    assert excluded.are_in(f"Once upon a time, {QUESTION.upper()}. The end.")
-    assert not excluded.are_in(" ".join(QUESTION.split()[:12]))
+    excluded = ExcludedTexts.from_sets([written(tmp_path, kind)])
+    assert excluded.overlap(f"Once upon a time, {QUESTION.upper()}. The end.")
+    assert not excluded.overlap(" ".join(QUESTION.split()[:12]))
 
 
 def test_a_corpus_without_them(tmp_path, tiny_tokenizer):
@@ -91,11 +91,11 @@ def test_what_cannot_be_excluded_is_one_sentence(tmp_path):
     (tmp_path / "short.txt").write_text("Too short.")
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ValueError, match="no text of 13 words or more"):
-        ExcludedTexts.of([tmp_path / "short.txt"])
+        ExcludedTexts.from_sets([tmp_path / "short.txt"])
     with pytest.raises(ValueError, match="is not valid JSON"):
-        ExcludedTexts.of([tmp_path / "bad.json"])
+        ExcludedTexts.from_sets([tmp_path / "bad.json"])
     with pytest.raises(ValueError, match="does not exist: check exclude="):
-        ExcludedTexts.of([tmp_path / "nowhere"])
+        ExcludedTexts.from_sets([tmp_path / "nowhere"])
 
 
 def test_a_task_by_its_name(tmp_path, tokenizer_folder, hornbook):

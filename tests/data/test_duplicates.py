@@ -22,7 +22,7 @@ def test_hashes_ignore_white_space_and_are_the_same_everywhere():
 @pytest.mark.parametrize("most_in_memory", [10**6, 300, 1])
 def test_seen_hashes_are_a_set(most_in_memory, tmp_path, monkeypatch):
     """Also if most of them are in files."""
-    for name, value in (("MAX_IN_MEMORY", most_in_memory), ("BLOCK", 8), ("MERGED_AT_ONCE", 37)):
+    for name, value in (("MAX_IN_MEMORY", most_in_memory), ("BLOCK_SIZE", 8), ("MERGED_AT_ONCE", 37)):
         monkeypatch.setattr(seen_hashes, name, value)
     generator = np.random.default_rng(0)
     seen, known = SeenHashes(tmp_path), set()

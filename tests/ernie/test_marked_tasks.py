@@ -13,7 +13,7 @@ from hornbook.tasks.reading.inputs import as_examples
 from hornbook.tasks.reading.marked import split_marks
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import MarkedExample
-from hornbook.text.marks import with_mention_marks
+from hornbook.text.task_tokens import with_mention_marks
 from hornbook.text.tokenizer import Tokenizer
 
 TYPING = EntityTyping(

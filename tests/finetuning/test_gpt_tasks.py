@@ -28,7 +28,7 @@ from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.records import TextExample
-from hornbook.text.marks import DELIMITER, EXTRACT, GPT1_TOKENS, START
+from hornbook.text.task_tokens import DELIMITER, EXTRACT, GPT1_TOKENS, START
 
 QUIET = {"log": lambda words: None}
 FAST = {"runtime.threads": 1, "validation.every_steps": 10_000}

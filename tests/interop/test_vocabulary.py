@@ -8,8 +8,8 @@ from hornbook.interop.vocabulary import extend_vocabulary, with_new_tokens
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.models.transformer import PADDED
-from hornbook.text.marks import with_gpt1_format, with_pad_token
+from hornbook.models.transformer import VOCABULARY_PADDING
+from hornbook.text.task_tokens import with_gpt1_format, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 
 NEW_WORDS = ["bridgeriver", "teacherly", "한국어위키", "qx"]
@@ -49,7 +49,7 @@ def test_rows(old, tiny_tokenizer, tied, num_words, num_spare):
     size = max(new.vocab_size, model.config.vocab_size)
     assert larger.config.vocab_size == size
     for name, value in larger.state_dict().items():
-        if name not in PADDED:
+        if name not in VOCABULARY_PADDING:
             assert torch.equal(value, before[name]), name
             continue
         assert torch.equal(value[: old.vocab_size], before[name][: old.vocab_size])
@@ -57,8 +57,8 @@ def test_rows(old, tiny_tokenizer, tied, num_words, num_spare):
         for token in range(old.vocab_size, new.vocab_size):
             pieces = torch.tensor(old.encode(new.token(token)).ids[1:-1])
             assert torch.allclose(value[token], before[name][pieces].mean(0), atol=1e-7)
-        assert (value[size:] == PADDED[name]).all()
-    assert PADDED["mlm.bias"] == MASKED_LOGIT
+        assert (value[size:] == VOCABULARY_PADDING[name]).all()
+    assert VOCABULARY_PADDING["mlm.bias"] == MASKED_LOGIT
     assert torch.equal(model.state_dict()["mlm.bias"], before["mlm.bias"])
 
 
@@ -67,7 +67,7 @@ def test_tables_as_long_as_the_vocabulary_are_not_taken_for_it(old, tiny_tokeniz
     model = random_model(old.vocab_size, max_positions=padded, inner_width=padded, num_segments=padded)
     larger = extend_vocabulary(model, old, extended(old, tiny_tokenizer, NEW_WORDS))
     for name, value in model.state_dict().items():
-        if name not in PADDED:
+        if name not in VOCABULARY_PADDING:
             assert torch.equal(larger.state_dict()[name], value), name
 
 
@@ -122,7 +122,7 @@ def test_new_tokens_are_newly_initialised(old, tied, num_spare):
     assert (larger.config.pad_id, larger.config.eos_id) == (new.pad_id, new.eos_id)
     for name, value in larger.state_dict().items():
         before = model.state_dict()[name]
-        if name not in PADDED:
+        if name not in VOCABULARY_PADDING:
             assert torch.equal(value, before)
             continue
         first, last = old.vocab_size, old.vocab_size + 3

@@ -15,7 +15,7 @@ from hornbook.models.electra import Electra
 from hornbook.models.encoder import Encoder, EncoderConfig
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.roberta import Roberta
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import VOCABULARY_PADDING
 
 VOCABULARY, POSITIONS = 90, 32  # 90 is not a multiple of 64: padded inside
 FIRST_ID = 2  # 0 and 1 may be padding there: such a row gets no gradient
@@ -91,7 +91,7 @@ def moved(model: torch.nn.Module, by: float = 0.1, seed: int = 1) -> torch.nn.Mo
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name not in PADDED:
+            if name not in VOCABULARY_PADDING:
                 parameter.add_(by * torch.randn(parameter.shape, generator=generator))
     return model.eval()
 
@@ -108,7 +108,7 @@ def check_gradients(ours: Encoder, theirs: torch.nn.Module, tolerance: float) ->
         reference = sum(torch.cat([gradients[each] for each in place]) for place in places)
         used.update(each for place in places for each in place)
         gradient = parameter.grad
-        if name in PADDED:
+        if name in VOCABULARY_PADDING:
             assert not gradient[ours.config.vocab_size :].any()
             gradient = gradient[: ours.config.vocab_size]
         assert (gradient - reference).abs().max() <= tolerance * max(reference.abs().max(), 1e-2), name

@@ -8,7 +8,7 @@ import transformers
 from hornbook.batch import Batch, pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import VOCABULARY_PADDING
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 80, "vocab_size": 101}
 
@@ -73,7 +73,7 @@ def test_outputs_and_gradients(tmp_path, random, paired, dtype, tolerance):
     checked = 0
     for name, outside in Bert.naming.hf_names(ours).items():
         gradient = dict(ours.named_parameters())[name].grad
-        if name in PADDED:
+        if name in VOCABULARY_PADDING:
             assert gradient[ours.config.vocab_size :].abs().max() == 0
             gradient = gradient[: ours.config.vocab_size]
         reference = torch.cat([their_gradient(theirs, each) for each in outside])

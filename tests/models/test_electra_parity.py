@@ -9,7 +9,7 @@ import transformers
 from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.electra import Electra, ElectraConfig, ElectraPair, generator_config
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import VOCABULARY_PADDING
 from hornbook.runs.pretraining.presets import PRESETS
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 80, "vocab_size": 101}
@@ -67,7 +67,7 @@ def test_outputs_and_gradients(tmp_path, random, head, changes, dtype, tolerance
     parameters = dict(ours.named_parameters())
     for name, outside in ours.naming.hf_names(ours).items():
         gradient = parameters[name].grad
-        if name in PADDED:
+        if name in VOCABULARY_PADDING:
             assert gradient[ours.config.vocab_size :].abs().max() == 0
             gradient = gradient[: ours.config.vocab_size]
         reference = torch.cat([gradients[each] for each in outside])

@@ -13,7 +13,7 @@ from hornbook.batch import pack
 from hornbook.interop.folder import load_model, save_model
 from hornbook.models.gpt import Gpt, Gpt1, Gpt2
 from hornbook.models.head_config import HeadConfig
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import VOCABULARY_PADDING
 from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
 VOCABULARY, POSITIONS = 90, 32
@@ -69,7 +69,7 @@ def check_equal(ours: Gpt, theirs, random, tolerance: float = 1e-9) -> None:
     names = ours.naming.hf_names(ours)
     for name, parameter in ours.named_parameters():
         gradient, (outside,) = parameter.grad, names[name]
-        if name in PADDED:
+        if name in VOCABULARY_PADDING:
             assert not gradient[VOCABULARY:].any()
             gradient = gradient[:VOCABULARY]
         reference = gradients.pop(outside)
@@ -228,7 +228,7 @@ def test_double_heads(tmp_path, random, family):
     for name, parameter in ours.named_parameters():
         (outside,) = ours.naming.hf_names(ours)[name]
         reference = gradients[outside].T if ours.naming.is_transposed(name) else gradients[outside]
-        found = parameter.grad[:VOCABULARY] if name in PADDED else parameter.grad
+        found = parameter.grad[:VOCABULARY] if name in VOCABULARY_PADDING else parameter.grad
         assert (found - reference).abs().max() <= 1e-9 * max(reference.abs().max(), 1e-2), name
     save_model(tmp_path / "again", ours.float())
     _, report = kind.from_pretrained(tmp_path / "again", output_loading_info=True)

@@ -13,7 +13,7 @@ from hornbook.interop.folder import WEIGHTS, hf_weights, load_model, load_weight
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models.albert import Albert
 from hornbook.models.head_config import HeadConfig
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import VOCABULARY_PADDING
 from hornbook.runs.finetuning.layers import freeze, from_scratch, lr_multiplier, with_head
 from hornbook.runs.finetuning.settings import LayerSettings
 from hornbook.text.tokenizer import Tokenizer
@@ -127,7 +127,7 @@ def test_a_grown_vocabulary(tiny_tokenizer, sharing):
     assert larger.config.vocab_size == new.vocab_size and larger.embeddings.tokens.weight.shape[1] == 16
     for name, value in model.state_dict().items():
         found = larger.state_dict()[name]
-        num_rows = old.vocab_size if name in PADDED else len(value)
+        num_rows = old.vocab_size if name in VOCABULARY_PADDING else len(value)
         assert torch.equal(found[:num_rows], value[:num_rows]), name
 
 

@@ -230,7 +230,7 @@ def test_the_loss_at_every_token_is_that_of_the_targets(random, monkeypatch):
         seen.append(len(x_TD))
         return summed_loss((x_TD @ matrix_VD.mT)[:, :vocab_size], values_T, weights_T)
 
-    monkeypatch.setattr(clm, "is_fused", lambda x: True)
+    monkeypatch.setattr(clm, "can_fuse_loss", lambda x: True)
     monkeypatch.setattr(clm, "fused_loss", plain)
     model, objective = model_of(), ClmObjective()
     step_inputs = bucketed(objective.prepare(batch_of(random, (30, 9, 21), labelled=False), 0), 64, 128)

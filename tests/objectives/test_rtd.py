@@ -10,7 +10,7 @@ import torch
 from hornbook.batch import pack
 from hornbook.models.electra import ElectraConfig, ElectraPair, generator_config
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.rtd import RtdObjective, RtdSettings, put, sample_tokens, uniform
+from hornbook.objectives.rtd import RtdObjective, RtdSettings, replace_at_targets, sample_tokens, uniform
 from hornbook.train.objective import Targets
 from hornbook.train.optimizer import make_optimizer
 from hornbook.train.settings import OptimizerSettings
@@ -301,7 +301,7 @@ def test_noise_is_even_and_never_at_the_ends():
 def test_a_target_of_weight_0_puts_nothing():
     positions, weights = torch.tensor([0, 2]), torch.tensor([0.0, 1.0])
     targets = Targets(positions, torch.tensor([9, 9]), weights, offsets_host=np.array([0, 2]))
-    assert put(torch.tensor([5, 6, 7]), targets, torch.tensor([9, 8])).tolist() == [5, 6, 8]
+    assert replace_at_targets(torch.tensor([5, 6, 7]), targets, torch.tensor([9, 8])).tolist() == [5, 6, 8]
 
 
 class TestAdversarial:

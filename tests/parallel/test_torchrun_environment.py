@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hornbook.batch import part_of
+from hornbook.batch import part_bounds
 from hornbook.cli import app
 from hornbook.runs.pretraining import pretrain as run
 from hornbook.runs.pretraining.presets import preset_settings
@@ -44,7 +44,7 @@ def test_a_run_that_was_started_again_resumes(second_of_two, monkeypatch):
 def test_parts_are_the_whole():
     for num in (0, 1, 3, 8, 33):
         for count in (1, 2, 5, 40):
-            parts = [part_of(num, (index, count)) for index in range(count)]
+            parts = [part_bounds(num, (index, count)) for index in range(count)]
             assert [example for first, last in parts for example in range(first, last)] == list(range(num))
             assert max(last - first for first, last in parts) <= num // count + 1
 

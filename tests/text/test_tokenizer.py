@@ -287,8 +287,8 @@ def test_tokens_and_ids(trained):
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_words_of_the_text_it_was_trained_on_can_be_added(kind):
     """Some of them are already tokens of a unigram vocabulary, though it splits them: those are skipped."""
-    from hornbook.text.fit import words_worth_adding
     from hornbook.text.training import train_tokenizer
+    from hornbook.text.vocabulary_fit import words_worth_adding
 
     text = "The internationalisation of localisation standards. A nationalised nation localises its stations. " * 20
     tokenizer = train_tokenizer([text], kind=kind, vocab_size=300 if kind == "bpe" else 60)
@@ -311,12 +311,12 @@ def test_a_word_that_is_an_unreachable_token_is_skipped():
 
 
 def test_words_worth_adding_forgets_the_rarest(monkeypatch, tiny_tokenizer):
-    from hornbook.text import fit
+    from hornbook.text import vocabulary_fit
 
-    monkeypatch.setattr(fit, "COUNTED_AT_MOST", 4)
+    monkeypatch.setattr(vocabulary_fit, "COUNTED_AT_MOST", 4)
     tokenizer = Tokenizer.load(tiny_tokenizer)
     documents = ["lanternish lanternish lanternish bridgely bridgely"] * 5 + ["one two six ten"] * 2
-    found = fit.words_worth_adding(tokenizer, documents, 10)
+    found = vocabulary_fit.words_worth_adding(tokenizer, documents, 10)
     assert found[0] == "lanternish"
     assert len(set(found)) == len(found)
 

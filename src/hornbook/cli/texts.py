@@ -96,8 +96,8 @@ def tokenizer_extend(
     from hornbook.data.readers import read_documents
     from hornbook.interop.hub import model_folder
     from hornbook.lifecycle.locking import run_lock
-    from hornbook.text.fit import MIN_COUNT, words_worth_adding
     from hornbook.text.tokenizer import Tokenizer
+    from hornbook.text.vocabulary_fit import MIN_COUNT, words_worth_adding
 
     with overwriting(out, {"tokenizer"}, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
@@ -127,7 +127,7 @@ def _words_in(word_list: Path) -> list[str]:
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
     """Measures how well a tokenizer fits the first 5 million characters of the files, and prints it."""
     from hornbook.data.readers import read_documents
-    from hornbook.text.fit import measure_fit
+    from hornbook.text.vocabulary_fit import measure_fit
 
     def beginning():
         left = 5_000_000

@@ -40,7 +40,7 @@ def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> Non
     """Prints the probability that each model gives to the best tokens of all of them. Tokens of different vocabularies
     are the same if they stand for the same text."""
     import hornbook
-    from hornbook.text.matching import find_token, surface
+    from hornbook.text.equivalent_tokens import find_token, surface
 
     loaded = [hornbook.load(model, device=device) for model in models]
     tokenizers = [model.tokenizer for model in loaded]

@@ -18,6 +18,7 @@ import numpy as np
 
 from hornbook import __version__
 from hornbook.config import checked
+from hornbook.data.build_state import SOURCES, BuildState, already_built, make_manifest, prepare_folder, remove_progress
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
@@ -34,7 +35,6 @@ from hornbook.data.shards import (
     write_array,
 )
 from hornbook.data.sources import Source, find_sources, read_sources, summary_of
-from hornbook.data.state import SOURCES, BuildState, already_built, make_manifest, prepare_folder, remove_progress
 from hornbook.data.tokenizing import EncodedDocuments, EncodingPool, EntityLinkerProtocol, clean_text
 from hornbook.data.worker_pool import explaining_interruptions
 from hornbook.files import num_cores, write_json
@@ -114,7 +114,7 @@ def build_corpus(
     problems = Problems()
     sources = summary_of(find_sources(paths, problems))
     tokenizer = Tokenizer.load(Path(tokenizer_folder))
-    excluded = ExcludedTexts.of([exclude] if isinstance(exclude, str | Path) else exclude) if exclude else None
+    excluded = ExcludedTexts.from_sets([exclude] if isinstance(exclude, str | Path) else exclude) if exclude else None
     settings = {
         "documents": documents,
         "text_column": text_column,
@@ -152,15 +152,15 @@ def _build(
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
     state.seen.folder = out
-    merger = _Merger(out, state, tokenizer.vocab_size, on_progress)
+    writer = _CorpusWriter(out, state, tokenizer.vocab_size, on_progress)
     options = {"clean": settings["clean"], "near_duplicates": settings["near_duplicates"], "linker": linker}
     with explaining_interruptions(lambda: f" ({len(state.shards)} shards are complete)"), interruptible():
         with EncodingPool(out, tokenizer, workers, **options) as pool:
             batch_characters = min(BATCH_CHARACTERS, 4 * settings["shard_tokens"])
             batches = read_batches(read_sources(out / SOURCES), state, batch_characters)
             for batch, encoded in _encode_in_order(batches, pool):
-                merger.accept(batch, encoded)
-        return merger.finish()
+                writer.accept(batch, encoded)
+        return writer.finish()
 
 
 def read_batches(sources: Iterable[Source], state: BuildState, batch_characters: int) -> Iterator[DocumentBatch]:
@@ -198,7 +198,7 @@ def read_batches(sources: Iterable[Source], state: BuildState, batch_characters:
 
 
 def _check_unchanged(source: Source) -> None:
-    if not os.path.isfile(source.path) or Source.of(source.path) != source:
+    if not os.path.isfile(source.path) or Source.from_path(source.path) != source:
         raise ValueError(f"{source.path} changed while the corpus was built: build again when it no longer changes")
 
 
@@ -217,7 +217,7 @@ def _encode_in_order(
         yield batch, future.result()
 
 
-class _Merger:
+class _CorpusWriter:
     """Accepts encoded batches in order: drops duplicates, counts, and writes a shard whenever it is full."""
 
     def __init__(

@@ -54,7 +54,7 @@ class Chunks:
         return shard, int(self.starts[shard][within]), int(self.stops[shard][within])
 
 
-def cut(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
+def cut_into_chunks(corpus: Corpus, length: int, rule: Rule, held_out: bool) -> Chunks:
     """The chunks of about `length` tokens of a corpus's training documents, or of its held-out documents.
 
     They are cached in the corpus folder, because splitting a large corpus takes minutes. The file name encodes the

@@ -28,7 +28,7 @@ class ExcludedTexts:
         self.hashes = np.unique(hashes)
 
     @classmethod
-    def of(cls, sets: Sequence[str | Path | Sequence[str]]) -> "ExcludedTexts":
+    def from_sets(cls, sets: Sequence[str | Path | Sequence[str]]) -> "ExcludedTexts":
         """The sequences of files, of all files in folders except training data (`train*`), or of lists of texts."""
         hashes = [sequence_hashes(text, SEQUENCE_WORDS) for texts in sets for text in _all_texts(texts)]
         if not any(map(len, hashes)):
@@ -40,7 +40,7 @@ class ExcludedTexts:
     def fingerprint(self) -> str:
         return hashlib.sha256(self.hashes.tobytes()).hexdigest()[:16]
 
-    def are_in(self, text: str) -> bool:
+    def overlap(self, text: str) -> bool:
         """Whether a text shares a sequence with the evaluation sets."""
         return bool(contains_sorted(self.hashes, sequence_hashes(text, SEQUENCE_WORDS)).any())
 

@@ -5,7 +5,6 @@ from another one on the same corpus is not trained on the documents that the fir
 """
 
 import contextlib
-import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hornbook.data.build_state import PROGRESS
 from hornbook.data.remote import RemoteCorpus, is_url, origin_of
 from hornbook.data.shards import (
     MANIFEST,
@@ -26,7 +26,6 @@ from hornbook.data.shards import (
     refuse_changed,
     shard_file,
 )
-from hornbook.data.state import PROGRESS
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.text.tokenizer import Tokenizer
 
@@ -34,7 +33,6 @@ VERIFIED = Path("chunks") / "verified.json"
 SMALL_CORPUS_DOCUMENTS = 100_000
 MIN_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
 MAX_HELD_OUT_FRACTION = 0.05
-SPARE_FILES = 256  # file descriptors for everything else: logs, pipes to workers, batches in transit
 
 
 class Corpus:
@@ -67,7 +65,7 @@ class Corpus:
         self.manifest = read_manifest(self.folder)
         self.held_out_fraction = held_out_fraction
         parts = parts_of(self.manifest["settings"])
-        allow_open_files(len(parts) * len(self.manifest["shards"]))
+        allow_open_files()
         if self._remote is not None:
             self.shards: list[Shard] = self._remote.shards()
         else:
@@ -196,22 +194,12 @@ def _stamp(file: Path) -> list[int]:
     return [status.st_size, status.st_ctime_ns]
 
 
-def allow_open_files(num_more: int) -> None:
-    """Raises the open-file limit of this process if needed: each mapped file counts, and 1,024 is a common limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _num_open_files() + num_more + SPARE_FILES
-    if soft == resource.RLIM_INFINITY or needed <= soft:
-        return
-    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+def allow_open_files() -> None:
+    """Raises the open-file limit of this process as far as it may: each mapped file counts, and 1,024 is a common
+    limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # the system may enforce a limit below the hard one
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-
-
-def _num_open_files() -> int:
-    try:
-        return len(os.listdir("/dev/fd"))
-    except OSError:
-        return SPARE_FILES
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def scrambled(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 MAX_IN_MEMORY = 8_000_000  # hashes of a run in memory: 64 MB
-BLOCK = 128  # hashes that are read to look for one of them; the first of each block stays in memory
+BLOCK_SIZE = 128  # hashes that are read to look for one of them; the first of each block stays in memory
 MERGED_AT_ONCE = 1 << 20  # hashes of each run that are merged at once
 
 
@@ -58,7 +58,7 @@ class _StoredRun:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         self._size, starts = 0, []
         for part in parts:
-            starts.append(part[-self._size % BLOCK :: BLOCK].copy())
+            starts.append(part[-self._size % BLOCK_SIZE :: BLOCK_SIZE].copy())
             self._file.write(np.ascontiguousarray(part).data)
             self._size += len(part)
         self._file.flush()
@@ -73,10 +73,10 @@ class _StoredRun:
             return np.zeros(0, bool)
         blocks = np.searchsorted(self._starts, hashes, side="right") - 1
         distinct_blocks, row = np.unique(np.maximum(blocks, 0), return_inverse=True)
-        stored = np.zeros((len(distinct_blocks), BLOCK), np.uint64)
+        stored = np.zeros((len(distinct_blocks), BLOCK_SIZE), np.uint64)
         for buffer, block in zip(stored, distinct_blocks.tolist(), strict=True):
             os.preadv(self._file.fileno(), [buffer], block * buffer.nbytes)
-        if (length := self._size - int(distinct_blocks[-1]) * BLOCK) < BLOCK:
+        if (length := self._size - int(distinct_blocks[-1]) * BLOCK_SIZE) < BLOCK_SIZE:
             stored[-1, length:] = stored[-1, 0]  # the last block is shorter; 0 may be a hash
         return (stored[row] == hashes[:, None]).any(1) & (blocks >= 0)
 

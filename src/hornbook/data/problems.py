@@ -6,11 +6,9 @@ DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "empty_file": "files without any text",
     "unknown_extension": "files in a folder with an unknown extension, skipped",
     "unreadable": "files that could not be read to the end (the text before the error is kept)",
-    "byte_order_mark": "byte order marks at the start of a file, removed",
     "invalid_utf8": "byte runs that are not UTF-8, replaced by U+FFFD",
     "lone_surrogate": "escaped halves of surrogate pairs, replaced by U+FFFD",
     "nul_character": "NUL characters, removed",
-    "carriage_return": "carriage returns, converted to line feeds or spaces",
     "not_json": "lines that are not a JSON object, dropped",
     "line_too_long": "JSON lines that are too long to read safely, dropped",
     "no_text_column": "rows without the text column, dropped",
@@ -111,7 +109,7 @@ class Problems:
     def count(self, kind: str) -> int:
         return self._kinds[kind]["count"] if kind in self._kinds else 0
 
-    def first(self, *kinds: str) -> str:
+    def most_frequent(self, *kinds: str) -> str:
         """The first example of the most frequent of `kinds`, as text; empty if none occurred."""
         kind = max(kinds, key=self.count)
         if not self.count(kind):

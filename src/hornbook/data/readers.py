@@ -5,6 +5,7 @@ Input that cannot be read yields a `Problem` at its position among the documents
 
 import codecs
 import csv
+import io
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from hornbook.data.detection import SAMPLE_LINES, detected, is_plain
+from hornbook.data.csv_dialect import SAMPLE_LINES, detected, is_plain
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of
@@ -73,7 +74,7 @@ def check_documents(documents: str) -> None:
 def no_documents(problems: Problems) -> str:
     """The error message for files without any readable document."""
     reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
-    reason = problems.first(*reasons, "empty_document", "line_too_long")
+    reason = problems.most_frequent(*reasons, "empty_document", "line_too_long")
     columns = sum(map(problems.count, ("no_text_column", "text_not_string", "null_text")))
     fix = "check the files" + (", or give the text column with text_column=" if columns else "")
     return f"no document could be read ({reason}): {fix}"
@@ -109,8 +110,6 @@ class FileReader:
         for item in read():
             has_content = has_content or isinstance(item, Document) or item.kind in DROPPED
             yield item
-        if self._bytes.byte_order_mark:
-            yield Problem("byte_order_mark", self.path)
         if self._bytes.failure:
             yield self._bytes.failure
         elif not has_content:
@@ -258,8 +257,9 @@ class FileReader:
         if surrogates := len(SURROGATES.findall(value)) if not value.isascii() else 0:
             yield Problem("lone_surrogate", self.path, place, count=surrogates)
             value = SURROGATES.sub("\ufffd", value)
-        value, problems = _tidy(value, self.path, place)
-        yield from problems
+        if nuls := value.count("\0"):
+            yield Problem("nul_character", self.path, f"from {place}", count=nuls)
+        value = value.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
         if not value.strip():
             yield Problem("empty_document", self.path, place)
         else:
@@ -289,8 +289,8 @@ class FileReader:
 
 
 class _Decoder:
-    """Decodes bytes to text; replaces invalid bytes, removes NULs, turns carriage returns into line feeds, and counts
-    them all."""
+    """Decodes the bytes of a file to text with line feeds as line ends. Invalid bytes are replaced and NULs removed;
+    both are counted."""
 
     def __init__(self, path: str):
         self._path = path
@@ -302,31 +302,19 @@ class _Decoder:
         return problems
 
     def texts(self, blocks: Iterator[bytes]) -> Iterator[str]:
-        pending, carriage = b"", ""
-        for block in blocks:
-            data = pending + block
-            text, used = self._decode(data, final=False)
+        line_ends, pending = io.IncrementalNewlineDecoder(None, translate=True), b""
+        for block in chain(blocks, [b""]):
+            data, is_last = pending + block, not block
+            text, used = codecs.utf_8_decode(data, "replace", is_last)
             pending = data[used:]
-            text = carriage + text
-            carriage = "\r" if text.endswith("\r") else ""
-            yield self._tidied(text.removesuffix("\r"))
-        yield self._tidied(carriage + self._decode(pending, final=True)[0])
-
-    def _decode(self, data: bytes, *, final: bool) -> tuple[str, int]:
-        try:
-            return codecs.utf_8_decode(data, "strict", final)
-        except UnicodeDecodeError as error:
-            line = self._line + data.count(b"\n", 0, error.start)
-            text, used = codecs.utf_8_decode(data, "replace", final)
-            num_invalid = _num_replaced(text, data[:used])
-            self._problems.append(Problem("invalid_utf8", self._path, f"line {line}", count=num_invalid))
-            return text, used
-
-    def _tidied(self, text: str) -> str:
-        tidied, problems = _tidy(text, self._path, f"line {self._line}")
-        self._problems += problems
-        self._line += tidied.count("\n")
-        return tidied
+            if num_invalid := _num_replaced(text, data[:used]):
+                line = self._line + text.count("\n", 0, text.index("\ufffd"))
+                self._problems.append(Problem("invalid_utf8", self._path, f"line {line}", count=num_invalid))
+            if nuls := text.count("\0"):
+                self._problems.append(Problem("nul_character", self._path, f"from line {self._line}", count=nuls))
+            text = line_ends.decode(text.replace("\0", ""), final=is_last)
+            self._line += text.count("\n")
+            yield text
 
 
 def _lines(texts: Iterator[str]) -> Iterator[str]:
@@ -350,17 +338,6 @@ def _first_lines(lines: Iterator[str]) -> list[str]:
         if num_characters > PART_CHARACTERS:
             break
     return first
-
-
-def _tidy(text: str, path: str, place: str) -> tuple[str, list[Problem]]:
-    problems = []
-    if nuls := text.count("\0"):
-        problems.append(Problem("nul_character", path, f"from {place}", count=nuls))
-        text = text.replace("\0", "")
-    if carriages := text.count("\r"):
-        problems.append(Problem("carriage_return", path, f"from {place}", count=carriages))
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return text, problems
 
 
 def _decode(data: bytes) -> tuple[str, int]:

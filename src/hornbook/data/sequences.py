@@ -39,7 +39,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hornbook.batch import Batch, pack
-from hornbook.data.chunks import Chunks, DocumentStream, cut
+from hornbook.data.chunks import Chunks, DocumentStream, cut_into_chunks
 from hornbook.data.corpus import Corpus, shuffled
 from hornbook.data.shards import Shard, find
 
@@ -116,7 +116,7 @@ class SequenceSampler:
     def _cut(self, corpus: Corpus) -> Chunks | DocumentStream:
         if self.layout == "documents":
             return DocumentStream(corpus, self.length, self.held_out, corpus.tokenizer.eos_id)
-        return cut(corpus, self.capacity, CHUNK_RULES[self.layout], self.held_out)
+        return cut_into_chunks(corpus, self.capacity, CHUNK_RULES[self.layout], self.held_out)
 
     def _check(self, corpus: Corpus, num_chunks: int, num_documents: int) -> None:
         which = "held out for validation" if self.held_out else "to train on"

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hornbook.config import checked
 from hornbook.files import read_json, refusing_damage, replacing, sha256
@@ -254,25 +253,17 @@ class ShardWriter:
             "sentences": self.num_sentences,
             "documents": self.num_documents,
         }
-        arrays = self._arrays
-        arrays["word_starts"] = [np.packbits(np.concatenate(arrays["word_starts"]))]
-        arrays["sentences"] = [np.cumsum(np.concatenate([[0], *arrays.pop("sentence_lengths")]), dtype=np.int64)]
-        arrays["documents"].append(np.array([self.num_sentences]))
+        arrays = {name: np.concatenate(self._arrays.pop(name)) for name in list(self._arrays)}  # one copy at a time
+        arrays["word_starts"] = np.packbits(arrays["word_starts"])
+        arrays["sentences"] = np.cumsum(np.insert(arrays["sentence_lengths"], 0, 0), dtype=np.int64)
+        arrays["documents"] = np.append(arrays["documents"], self.num_sentences)
         dtypes = {"tokens": self.dtype, "word_starts": np.uint8}
         for part in self.parts:
-            self._write(part, arrays[part], dtypes.get(part, np.uint32))
+            values = arrays[part].astype(dtypes.get(part, np.uint32), copy=False)
+            write_array(shard_file(self.folder, self.next_index, part), values)
         if "entity_ids" in self.parts:
             entry["mentions"] = self.num_entities
         entry["sha256"] = {part: sha256(shard_file(self.folder, self.next_index, part)) for part in self.parts}
         self.next_index += 1
         self._clear()
         return entry
-
-    def _write(self, part: str, arrays: list[np.ndarray], dtype: DTypeLike) -> None:
-        """Writes the concatenation of `arrays` to one .npy file, without a copy in memory."""
-        shape = (sum(map(len, arrays)),)
-        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-        with replacing(shard_file(self.folder, self.next_index, part)) as temporary, open(temporary, "wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for array in arrays:
-                file.write(np.ascontiguousarray(array, dtype).data)

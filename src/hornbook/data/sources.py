@@ -31,7 +31,7 @@ class Source:
     modified_ns: int
 
     @classmethod
-    def of(cls, path: str) -> "Source":
+    def from_path(cls, path: str) -> "Source":
         if not os.path.isfile(path) or path != path.encode("utf-8", "replace").decode():
             raise ValueError(f"{path!r} is not a regular file with a UTF-8 name: copy it to one")
         status = os.stat(path)
@@ -68,7 +68,7 @@ def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | 
                 problems.add(Problem("unreadable", file, detail="a link to a missing file"))
             else:
                 is_empty = False
-                yield Source.of(file)
+                yield Source.from_path(file)
     if is_empty:
         raise ValueError(f"no text files in {', '.join(paths)}: the known extensions are {KNOWN_EXTENSIONS}")
 
@@ -131,15 +131,14 @@ class ByteReader:
     def __init__(self, path: str):
         self.path = path
         self.bytes_read = 0
-        self.byte_order_mark = False
         self.failure: Problem | None = None
 
     def blocks(self) -> Iterator[bytes]:
         try:
             with open(self.path, "rb") as raw, _decompressed(raw, Path(self.path).suffix.lower()) as stream:
-                start = self._start(stream)
-                self.bytes_read = raw.tell()
-                yield start
+                if start := self._start(stream):
+                    self.bytes_read = raw.tell()
+                    yield start
                 # One read of the compressed stream at a time, so that all data of a truncated file is returned.
                 while block := stream.read1(BLOCK_BYTES):
                     self.bytes_read = raw.tell()
@@ -161,12 +160,12 @@ class ByteReader:
             yield line_number, None if skipping else pending
 
     def _start(self, stream: BinaryIO) -> bytes:
+        """The first bytes, without a byte order mark."""
         start = b""
         while len(start) < 3 and (more := stream.read1(BLOCK_BYTES)):
             start += more
         if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise OSError("the text is UTF-16: convert it to UTF-8")
-        self.byte_order_mark = start.startswith(codecs.BOM_UTF8)
         return start.removeprefix(codecs.BOM_UTF8)
 
 

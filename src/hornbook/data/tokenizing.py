@@ -87,7 +87,7 @@ def encode_documents(
         text_sentences, text_lines, words = split_sentences(text), counted_lines(text), text.split()
         sentences += text_sentences
         lines += text_lines
-        is_excluded = excluded is not None and excluded.are_in(text)
+        is_excluded = excluded is not None and excluded.overlap(text)
         sizes = len(text_sentences), len(text_lines), len(text.encode()), len(words)
         rows.append((hash_words(words), *sizes, is_excluded))
         bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))

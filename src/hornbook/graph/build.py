@@ -48,7 +48,7 @@ def build_graph(
     folders, files = _find(sources, problems)
     read_files = [*files, *(str(path) for folder in folders for path in sorted(Path(folder).glob("*.*")))]
     request = {
-        "sources": [asdict(Source.of(path)) for path in read_files],
+        "sources": [asdict(Source.from_path(path)) for path in read_files],
         "settings": {"columns": list(columns) if columns else None, "language": language},
     }
     with run_lock(out), interruptible():
@@ -61,7 +61,8 @@ def build_graph(
         for path in files:
             read_file(path, triples, columns, language, on_progress)
         if not triples.heads:
-            reason = problems.first("bad_triple", "unreadable", "not_json", "other_language", "empty_file", "not_names")
+            kinds = ("bad_triple", "unreadable", "not_json", "other_language", "empty_file", "not_names")
+            reason = problems.most_frequent(*kinds)
             raise ValueError(
                 f"no triple could be read ({reason or 'the files are empty'}): check the files or columns="
             )

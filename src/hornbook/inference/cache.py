@@ -6,7 +6,7 @@ logits_NV = decoding.step(chosen_N)                               # then one tok
 
 Shapes: T tokens, N sequences, V vocabulary, D width.
 On CUDA a step is captured once as a CUDA graph, as its shapes never change. On a CPU a step reads only the filled slots
-of the cache, and a single sequence uses specialised blocks (`nn/single.py`).
+of the cache, and a single sequence uses specialised blocks (`nn/single_token.py`).
 """
 
 import math
@@ -19,8 +19,8 @@ from torch import Tensor
 from hornbook.batch import Batch, Tokens, pack
 from hornbook.devices import refuse_beyond_memory, warm_up_on_side_stream
 from hornbook.models.gpt import Gpt
-from hornbook.nn.cache import CachePositions, KeyValueCache, cache_dtype
-from hornbook.nn.single import SingleTokenBlock, runs_on_numpy
+from hornbook.nn.kv_cache import CachePositions, KeyValueCache, cache_dtype
+from hornbook.nn.single_token import SingleTokenBlock, runs_on_numpy
 
 NUM_WARM_UPS = 2  # steps before the CUDA graph is captured
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hornbook.config import checked
 from hornbook.files import read_json, write_json, write_tensors
 from hornbook.models import registry
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import VOCABULARY_PADDING
 from hornbook.nn.int8 import WeightFormat, as_float, as_int8
 from hornbook.text.tokenizer import Tokenizer
 
@@ -45,7 +45,7 @@ def hf_weights(model: nn.Module) -> dict[str, Tensor]:
         if theirs[0] in weights:
             continue  # shared layers are saved once
         value = state[ours].detach()
-        if ours in PADDED:
+        if ours in VOCABULARY_PADDING:
             value = value[: model.config.vocab_size]
         if firsts[ours] != ours:
             value = value.clone()  # safetensors refuses tensors that share memory
@@ -113,7 +113,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
     for name, value in matched.items():
         target = state[name]
         target[: len(value)].copy_(value)
-        target[len(value) :] = PADDED.get(name, 0.0)
+        target[len(value) :] = VOCABULARY_PADDING.get(name, 0.0)
 
 
 def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
@@ -129,7 +129,7 @@ def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
         missing = [name for name in theirs if name not in weights]
         if missing:
             raise ValueError(f"{file} lacks {missing[0]}, which {config_file} requires: {RESTORE}")
-        num_rows = model.config.vocab_size if ours in PADDED else len(state[ours])
+        num_rows = model.config.vocab_size if ours in VOCABULARY_PADDING else len(state[ours])
         shape = (num_rows // len(theirs), *state[ours].shape[1:])
         shape = shape[::-1] if model.naming.is_transposed(ours) else shape
         for name in theirs:

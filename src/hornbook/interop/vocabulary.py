@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import nn
 
-from hornbook.models.transformer import PADDED
+from hornbook.models.transformer import VOCABULARY_PADDING
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -17,7 +17,7 @@ def extend_vocabulary(model: nn.Module, old: Tokenizer, new: Tokenizer) -> nn.Mo
     source, target = model.state_dict(), larger.state_dict()
     for token in range(old.vocab_size, new.vocab_size):
         ids = torch.from_numpy(old.encode_sentences([new.token(token)]).ids.astype("int64"))
-        for name in PADDED.keys() & target.keys() if len(ids) else ():
+        for name in VOCABULARY_PADDING.keys() & target.keys() if len(ids) else ():
             target[name][token] = source[name][ids].mean(0)
     return larger
 
@@ -33,10 +33,10 @@ def with_new_tokens(model: nn.Module, old: Tokenizer, new: Tokenizer, seed: int)
     generator = torch.Generator().manual_seed(seed)
     source = model.state_dict()
     for name, target in larger.state_dict().items():
-        if name not in PADDED:
+        if name not in VOCABULARY_PADDING:
             target.copy_(source[name])
             continue
-        target.fill_(PADDED[name])
+        target.fill_(VOCABULARY_PADDING[name])
         target[:num_kept] = source[name][:num_kept]
         target[old.vocab_size : new.vocab_size].normal_(0, config.init_std, generator=generator)
     return larger

@@ -101,15 +101,6 @@ def changed_values(recorded: Mapping[str, Any], requested: Mapping[str, Any], pr
     return differences
 
 
-def changed_names(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[str]:
-    """The names, in alphabetical order, whose values differ; a missing value counts as None.
-
-    >>> changed_names({"seed": 0, "copies": 2}, {"seed": 0, "copies": 3, "model": "en"})
-    ['copies', 'model']
-    """
-    return sorted(name for name in recorded.keys() | current.keys() if recorded.get(name) != current.get(name))
-
-
 def request_differences(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
     """The options and settings of a request that differ from the recorded request and from the `settings` that were
     resolved from it; without settings, overrides are compared only as they were given."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler
-from hornbook.models.naming import ENCODER, SETTINGS, Naming
+from hornbook.models.naming import BERT_ENCODER, BERT_SETTINGS, Naming
 from hornbook.models.transformer import Activation
 
 Sharing = Literal["all", "attention", "ffn", "none"]
@@ -80,7 +80,7 @@ class Albert(Encoder):
             "sentence.out": "sop_classifier.classifier",
         },
         classes=((("mlm", "sentence"), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
-        encoder=ENCODER | {"pooler": "pooler", "project": "encoder.embedding_hidden_mapping_in"},
+        encoder=BERT_ENCODER | {"pooler": "pooler", "project": "encoder.embedding_hidden_mapping_in"},
         block={
             "attention.qkv": ("attention.query", "attention.key", "attention.value"),
             "attention.out": ("attention.dense",),
@@ -91,7 +91,7 @@ class Albert(Encoder):
         },
         block_prefix=_block_prefix,
         settings={
-            **SETTINGS,
+            **BERT_SETTINGS,
             "embedding_width": "embedding_size",
             "head_dropout": "classifier_dropout_prob",
             "sharing": "sharing",

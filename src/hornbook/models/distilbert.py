@@ -14,7 +14,7 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead
 from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
-from hornbook.models.naming import ENCODER, Naming
+from hornbook.models.naming import BERT_ENCODER, Naming
 
 NORM_EPS = 1e-12  # fixed in its `transformers` class
 
@@ -54,7 +54,7 @@ class Distilbert(Encoder):
     naming = Naming(
         "distilbert",
         "DistilBert",
-        encoder={name: ENCODER[name] for name in ENCODER if name not in ("pooler", "embeddings.segments")},
+        encoder={name: BERT_ENCODER[name] for name in BERT_ENCODER if name not in ("pooler", "embeddings.segments")},
         heads={
             "mlm.dense": "vocab_transform",
             "mlm.norm": "vocab_layer_norm",

@@ -20,7 +20,7 @@ from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, gelu_mlm_head, pooler, sentence_head
 from hornbook.models.head_config import HeadConfig, reads_cls
 from hornbook.models.heads import ClsLayer
-from hornbook.models.naming import ENCODER, SETTINGS, Naming
+from hornbook.models.naming import BERT_ENCODER, BERT_SETTINGS, Naming
 from hornbook.nn.fused_ops import ACTIVATIONS
 
 Shared = Literal["embeddings", "tokens", "followed", "none", "all"]
@@ -74,7 +74,8 @@ class Electra(Encoder):
     naming = Naming(
         "electra",
         "Electra",
-        encoder={name: ENCODER[name] for name in ENCODER if name != "pooler"} | {"project": "embeddings_project"},
+        encoder={name: BERT_ENCODER[name] for name in BERT_ENCODER if name != "pooler"}
+        | {"project": "embeddings_project"},
         heads={
             "mlm.dense": "generator_predictions.dense",
             "mlm.norm": "generator_predictions.LayerNorm",
@@ -93,7 +94,7 @@ class Electra(Encoder):
             "sequence": {"task.cls.dense": "classifier.dense", "task.out": "classifier.out_proj"},
             "choice": {"task.cls.dense": "sequence_summary.summary", "task.out": "classifier"},
         },
-        settings={**SETTINGS, "embedding_width": "embedding_size"},
+        settings={**BERT_SETTINGS, "embedding_width": "embedding_size"},
     )
 
     @classmethod

@@ -33,12 +33,12 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.naming import BLOCK, ENCODER, SETTINGS, Naming
+from hornbook.models.naming import BERT_BLOCK, BERT_ENCODER, BERT_SETTINGS, Naming
 from hornbook.nn.attention import runs_flash
 from hornbook.nn.block import Block, SelfAttention
-from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import embedding
 from hornbook.nn.fused_ops import ACTIVATIONS, dropout_add_norm
+from hornbook.nn.kv_cache import KeyValueCache
 
 ENTITY_SETTINGS = ("num_text_layers", "entity_width", "entity_heads", "num_entities", "graph")
 ABLATIONS = ("fusion", "entity_vectors", "trains_entities")
@@ -167,9 +167,9 @@ class Ernie(Bert):
         "HornbookErnie",
         heads={**Bert.naming.heads, "entity": "cls.predictions_ent.dense"},
         classes=((("mlm", "sentence"), "ForPreTraining"), (("mlm",), "ForMaskedLM")),
-        encoder={**ENCODER, "entities": "entity_embeddings"},
+        encoder={**BERT_ENCODER, "entities": "entity_embeddings"},
         block={
-            **BLOCK,
+            **BERT_BLOCK,
             "entity_attention.qkv": tuple(f"attention.self_ent.{name}" for name in ("query", "key", "value")),
             "entity_attention.out": ("attention.output_ent.dense",),
             "entity_attention_norm": ("attention.output_ent.LayerNorm",),
@@ -177,7 +177,7 @@ class Ernie(Bert):
             "entity_fc2": ("output.dense_ent",),
             "entity_norm": ("output.LayerNorm_ent",),
         },
-        settings=SETTINGS | {name: name for name in ENTITY_SETTINGS + ABLATIONS},
+        settings=BERT_SETTINGS | {name: name for name in ENTITY_SETTINGS + ABLATIONS},
         tied_bias_names=Bert.naming.tied_bias_names,
         prefix="bert.",
     )
@@ -222,7 +222,7 @@ class Ernie(Bert):
         entities = batch.entities
         if entities is None or not self.config.fusion:
             return self.blocks
-        entities = entities.real(batch.num_real_sequences)
+        entities = entities.without_padding(batch.num_real_sequences)
         if not len(entities.ids_host):
             return self.blocks
         state = {"e_EW": self.entities(entities.ids_E)}

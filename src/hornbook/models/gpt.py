@@ -116,7 +116,7 @@ class ClmHead(nn.Module):
         )
         return F.linear(x_KD, weight_VD, padding_V)
 
-    def of_tokens(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
+    def unpadded_logits(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """Logits over the true vocabulary."""
         if self.int8 is not None:
             return self.int8(x_KD)
@@ -203,7 +203,7 @@ class Gpt(Transformer):
 
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
         """Logits of the next token over the true vocabulary, in at least float32, for generating and scoring texts."""
-        return upcast(self.clm.of_tokens(x_KD, self.embeddings.tokens.weight))
+        return upcast(self.clm.unpadded_logits(x_KD, self.embeddings.tokens.weight))
 
     def with_direction(self, direction: Literal["causal", "bidirectional"]) -> Self:
         """This model in an attention direction: itself, or another module that has the same weights."""
@@ -225,7 +225,7 @@ class Gpt(Transformer):
         return "lasttoken"
 
 
-BLOCK = {
+GPT_BLOCK = {
     "attention.qkv": ("attn.c_attn",),
     "attention.out": ("attn.c_proj",),
     "attention_norm": ("ln_1",),
@@ -233,7 +233,7 @@ BLOCK = {
     "fc2": ("mlp.c_proj",),
     "norm": ("ln_2",),
 }
-SETTINGS = {
+GPT_SETTINGS = {
     "vocab_size": "vocab_size",
     "num_layers": "n_layer",
     "width": "n_embd",
@@ -262,7 +262,7 @@ def _naming(model_type: str, stem: str, outer: dict[str, str], **more: Any) -> N
         is_decoder=True,
         tied_heads=("clm",),
         classes=((("clm",), "LMHeadModel"),),
-        block=BLOCK,
+        block=GPT_BLOCK,
         block_prefix=lambda config, i: f"h.{i}",
         transposed=("attention.qkv", "attention.out", "fc1", "fc2"),
         task={"sequence": {"task.out": "score"}, "choice": {"task.out": "multiple_choice_head.summary"}},
@@ -283,7 +283,7 @@ class Gpt1(Gpt):
         "openai-gpt",
         "OpenAIGPT",
         {"embeddings.tokens": "tokens_embed", "embeddings.positions": "positions_embed"},
-        settings=SETTINGS,
+        settings=GPT_SETTINGS,
         activation="afn",
         activations={"gelu": "gelu_tanh", "relu": "relu"},  # its gelu is the tanh approximation
         task_classes={"sequence": TASK_CLASSES["sequence"], "choice": DOUBLE_HEADS},
@@ -303,7 +303,7 @@ class Gpt2(Gpt):
         "gpt2",
         "GPT2",
         {"embeddings.tokens": "wte", "embeddings.positions": "wpe", "norm": "ln_f"},
-        settings=SETTINGS | {"inner_width": "n_inner", "window": "attention_window"},
+        settings=GPT_SETTINGS | {"inner_width": "n_inner", "window": "attention_window"},
         activation="activation_function",
         task_classes={**TASK_CLASSES, "choice": DOUBLE_HEADS},
         defaults={"eos_token_id": 50256},

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hornbook.models.head_config import HeadConfig, hf_head_entries, read_head_config, reads_cls
 
 OWN_HEAD = "hornbook_head"  # prefix of task heads that no `transformers` class has
-SETTINGS = {
+BERT_SETTINGS = {
     "vocab_size": "vocab_size",
     "num_layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -27,14 +27,14 @@ SETTINGS = {
     "init_std": "initializer_range",
     "tied": "tie_word_embeddings",
 }
-ENCODER = {
+BERT_ENCODER = {
     "embeddings.tokens": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.segments": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
     "pooler": "pooler.dense",
 }
-BLOCK = {
+BERT_BLOCK = {
     "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.out": ("attention.output.dense",),
     "attention_norm": ("attention.output.LayerNorm",),
@@ -61,14 +61,14 @@ class Naming:
     heads: Mapping[str, str]
     classes: tuple[tuple[tuple[str, ...], str], ...]  # (heads, ending of the class that has them); the first match
     causal: str = ""  # ending of the class of a left-to-right model with a vocabulary head
-    encoder: Mapping[str, str] = field(default_factory=lambda: ENCODER)
-    block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BLOCK)
+    encoder: Mapping[str, str] = field(default_factory=lambda: BERT_ENCODER)
+    block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BERT_BLOCK)
     block_prefix: Callable[[Any, int], str] = lambda config, i: f"encoder.layer.{i}"  # of block i
     task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # task heads by output, where not as in BERT
     defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of `transformers` where they are not ours
     tied_bias_names: tuple[str, ...] = ()  # the bias of the vocabulary head, and the name of its copy
     prefix: str = ""  # default: the model type
-    settings: Mapping[str, str] = field(default_factory=lambda: SETTINGS)  # our settings -> keys of `config.json`
+    settings: Mapping[str, str] = field(default_factory=lambda: BERT_SETTINGS)  # our settings -> keys of `config.json`
     activation: str = "hidden_act"
     activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # their names -> ours
     task_classes: Mapping[str, str] = field(default_factory=lambda: TASK_CLASSES)  # output -> class ending

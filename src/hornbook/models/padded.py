@@ -38,7 +38,7 @@ class PaddedBatch(Batch):
 
 class PaddedRows:
     """Attention over padded rows without a loop over sequences; `mask_NS` is True at real tokens. It has the interface
-    of `KeyValueCache` (`nn/cache.py`), so that the blocks need no change; one instance serves all of them."""
+    of `KeyValueCache` (`nn/kv_cache.py`), so that the blocks need no change; one instance serves all of them."""
 
     attends = True
 

@@ -20,14 +20,14 @@ from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
 from hornbook.nn.attention import prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
-from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.embeddings import Embeddings
+from hornbook.nn.kv_cache import KeyValueCache
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 BASE_WIDTH = 768
 VOCABULARY_MULTIPLE = 64  # the vocabulary is padded so that its matrix products run on whole tiles
 # Values of the rows beyond the true vocabulary.
-PADDED = {"embeddings.tokens.weight": 0.0, "mlm.bias": MASKED_LOGIT, "mlm.weight": 0.0, "clm.weight": 0.0}
+VOCABULARY_PADDING = {"embeddings.tokens.weight": 0.0, "mlm.bias": MASKED_LOGIT, "mlm.weight": 0.0, "clm.weight": 0.0}
 
 
 @dataclass(frozen=True)

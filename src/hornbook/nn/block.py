@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.nn.attention import Direction, attention
-from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.fused_ops import dropout_add_norm, linear_activation, project_qkv, project_qkv_stacked
+from hornbook.nn.kv_cache import KeyValueCache
 
 _ATTENTION, _FFN = ("attention", "attention_norm"), ("fc1", "fc2", "norm")
 SHARED_PARTS = {"none": (), "attention": _ATTENTION, "ffn": _FFN, "all": _ATTENTION + _FFN}

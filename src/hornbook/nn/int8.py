@@ -79,7 +79,7 @@ class Int8Linear(nn.Module):
         """x q by integer products, T x O."""
         self.num_calls += 1
         largest_T1 = x_TI.abs().amax(-1, keepdim=True)
-        parts_2TI = parts_of(x_TI, largest_T1).flatten(0, 1)
+        parts_2TI = low_and_high_parts(x_TI, largest_T1).flatten(0, 1)
         if self.num_calls > NUM_BEFORE_PACKING and x_TI.dtype == torch.float32:
             products_2TP = self._packed(parts_2TI)
         else:
@@ -143,7 +143,7 @@ class SingleTokenInt8Linear:
 
 
 def rounded(x_I: np.ndarray) -> np.ndarray:
-    """A token's values, rounded as by `parts_of`."""
+    """A token's values, rounded as by `low_and_high_parts`."""
     largest = max(np.maximum.reduce(x_I), -np.minimum.reduce(x_I)) or np.float32(1)
     whole_I = x_I * (1 / largest * QMAX * HIGH)  # the order in which torch divides a number by a tensor
     np.rint(whole_I, whole_I)
@@ -151,11 +151,11 @@ def rounded(x_I: np.ndarray) -> np.ndarray:
     return whole_I
 
 
-def parts_of(x_TI: Tensor, largest_T1: Tensor) -> Tensor:
+def low_and_high_parts(x_TI: Tensor, largest_T1: Tensor) -> Tensor:
     """Splits each value into low + 256 high, in units of its token's largest value / (127 x 256); int8, 2 x T x I, low
     first. For a token of zeros the result is arbitrary, as it is multiplied by its largest value, 0.
 
-    >>> parts_of(torch.tensor([[1.0, -0.5, 0.25 / 127]]), torch.tensor([[1.0]])).tolist()
+    >>> low_and_high_parts(torch.tensor([[1.0, -0.5, 0.25 / 127]]), torch.tensor([[1.0]])).tolist()
     [[[0, -128, 64]], [[127, -63, 0]]]
     """
     whole_TI = (x_TI * (QMAX * HIGH / largest_T1)).round_().to(torch.int16)

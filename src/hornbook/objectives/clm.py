@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch, to_offsets
 from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.vocabulary_loss import fused_loss, is_fused, summed_loss, term_metrics
+from hornbook.objectives.vocabulary_loss import can_fuse_loss, fused_loss, summed_loss, term_metrics
 from hornbook.train.objective import Objective, StepInputs, Targets
 from hornbook.train.randomness import token_keys
 
@@ -147,10 +147,10 @@ def next_token_loss(
     """The loss summed over the targets, from the hidden states. Where possible, logits and loss are one fused operation
     (`vocabulary_loss.py`); otherwise `loss_of_logits` computes the loss."""
     has_matrix = model.clm_matrix is not None
-    if has_matrix and is_fused(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
+    if has_matrix and can_fuse_loss(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
         return fused_loss(x_TD, model.clm_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
     x_KD = x_TD.index_select(0, targets.positions_K)
-    if has_matrix and is_fused(x_KD):
+    if has_matrix and can_fuse_loss(x_KD):
         return fused_loss(x_KD, model.clm_matrix, targets.values_K, targets.weights_K, model.config.vocab_size)
     return loss_of_logits(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
 
@@ -164,8 +164,14 @@ def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:
 
 
 def next_token_targets(batch: Batch) -> Targets:
-    """The next token of each token, from the batch's `labels_T` if it has them, else from the sequence itself."""
-    return next_tokens(batch) if batch.labels_T is None else labelled_tokens(batch)
+    """The next token of each token, from the batch's `labels_T` if it has them (-1 gets weight 0), else from the
+    sequence itself."""
+    if batch.labels_T is None:
+        return next_tokens(batch)
+    values_K = batch.labels_T[: batch.num_real_tokens]
+    offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
+    positions_K = torch.arange(len(values_K), device=values_K.device)
+    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)
 
 
 def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
@@ -186,11 +192,3 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     values_K = batch.ids_T[positions_K + 1]
     weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
     return Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
-
-
-def labelled_tokens(batch: Batch) -> Targets:
-    """The token labels of the batch as targets; -1 gets weight 0."""
-    values_K = batch.labels_T[: batch.num_real_tokens]
-    offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
-    positions_K = torch.arange(len(values_K), device=values_K.device)
-    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)

@@ -77,7 +77,7 @@ class ErnieObjective(MlmObjective):
         is_read = (change < replaced_below) | (change >= unlinked_below)
         tokens = batch.offsets_host[sequence_E] + positions
         counts = np.bincount(sequence_E[is_read], minlength=batch.num_sequences)
-        read = Entities.on_host(tokens[is_read], positions[is_read], read_ids[is_read], to_offsets(counts))
+        read = Entities.from_arrays(tokens[is_read], positions[is_read], read_ids[is_read], to_offsets(counts))
         streams = {ENTITIES: read.map_tensors(lambda x: to_device(x.numpy(), device))}
         if TERM not in self.weights:
             return StepInputs(step_inputs.batch.with_streams(streams))

@@ -56,7 +56,7 @@ class MlmObjective:
         ids_T, mlm = self.masking.prepare(batch, token_keys(batch, seed))
         targets = {"mlm": mlm}
         if self.sentence:
-            targets[self.sentence] = sentence_targets(batch)
+            targets[self.sentence] = group_targets(batch, batch.labels_N[: batch.num_real_sequences])
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
@@ -77,11 +77,6 @@ class MlmObjective:
         if self.sentence:
             logits[self.sentence] = model.sentence_logits(x_TD[step_inputs.targets[self.sentence].positions_K])
         return logits
-
-
-def sentence_targets(batch: Batch) -> Targets:
-    """One target per sequence, at its `[CLS]`: the label in the batch."""
-    return group_targets(batch, batch.labels_N[: batch.num_real_sequences])
 
 
 def first_token(batch: Batch) -> Targets:

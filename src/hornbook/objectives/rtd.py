@@ -30,9 +30,9 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import SentenceTask, every_token, sentence_targets
+from hornbook.objectives.mlm import SentenceTask, every_token
 from hornbook.objectives.vocabulary_loss import summed_loss, term_metrics
-from hornbook.train.objective import StepInputs, Targets
+from hornbook.train.objective import StepInputs, Targets, group_targets
 from hornbook.train.randomness import random_bits, token_keys
 
 DiscriminatorTask = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
@@ -201,7 +201,7 @@ class RtdObjective:
         if self.settings.generator_objective == "adversarial":
             targets |= {"policy": mlm, "baseline": mlm}
         if self.settings.sentence != "none":
-            targets[self.settings.sentence] = sentence_targets(batch)
+            targets[self.settings.sentence] = group_targets(batch, batch.labels_N[: batch.num_real_sequences])
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def loss_sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
@@ -245,8 +245,9 @@ class RtdObjective:
         if self.settings.unreplaced_mask_fraction:
             is_kept_K = uniform(seeds_K.to(torch.int32), KEPT_MASK) < self.settings.unreplaced_mask_fraction
             samples_K = torch.where(is_kept_K, self.masking.mask_id, samples_K)
-        original_T = put(step_inputs.batch.ids_T, mlm, mlm.values_K)
-        batch = step_inputs.batch.with_values("tokens", ids_T=put(step_inputs.batch.ids_T, mlm, samples_K))
+        masked_T = step_inputs.batch.ids_T
+        original_T = replace_at_targets(masked_T, mlm, mlm.values_K)
+        batch = step_inputs.batch.with_values("tokens", ids_T=replace_at_targets(masked_T, mlm, samples_K))
         return _Corrupted(x_KD, logits_KV, samples_K, original_T, batch)
 
     def _detection(
@@ -319,7 +320,7 @@ class RtdObjective:
         }
 
 
-def put(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
+def replace_at_targets(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
     """The text with `values_K` at the positions of the targets, except those of weight 0."""
     beyond = len(ids_T)
     positions_K = torch.where(targets.weights_K > 0, targets.positions_K, beyond)

@@ -40,7 +40,7 @@ def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tenso
     return (F.cross_entropy(logits_KV, values_K, reduction="none") * weights_K).sum()
 
 
-def is_fused(x_KD: Tensor) -> bool:
+def can_fuse_loss(x_KD: Tensor) -> bool:
     """Whether `fused_loss` can run."""
     return len(x_KD) > 0 and kernels.use_triton(x_KD)
 

@@ -18,7 +18,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.sequences import SequenceLayout, SequenceSampler
 from hornbook.inference.encoder import EncoderModel
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.rtd import RtdObjective, put, sample_tokens
+from hornbook.objectives.rtd import RtdObjective, replace_at_targets, sample_tokens
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token, token_cells
 from hornbook.show.translations import Language, translate
 from hornbook.text.tokenizer import Tokenizer
@@ -92,7 +92,7 @@ def show_replaced(
     step_batch = step.batch.to(model.device)
     logits_KV = filler.mlm_logits(filler(step_batch)[masks.positions_K.to(model.device)])
     logits_KV = logits_KV[:, : tokenizer.vocab_size].float().cpu()
-    text_T = put(step.batch.ids_T, masks, sample_tokens(logits_KV, step.targets["noise_seeds"].values_K))
+    text_T = replace_at_targets(step.batch.ids_T, masks, sample_tokens(logits_KV, step.targets["noise_seeds"].values_K))
     judged = step_batch.with_values("tokens", ids_T=text_T.to(model.device))
     replaced_T = torch.sigmoid(model.model.rtd_logits(model.model(judged)).float()).cpu()
 

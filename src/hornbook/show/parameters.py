@@ -17,7 +17,7 @@ from torch import nn
 from hornbook.interop.folder import load_model
 from hornbook.interop.hub import builtin_names, model_folder
 from hornbook.models.electra import ElectraPair
-from hornbook.models.transformer import PADDED, Transformer
+from hornbook.models.transformer import VOCABULARY_PADDING, Transformer
 from hornbook.nn.block import SHARED_PARTS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import PRESETS
@@ -156,7 +156,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 def _shape(name: str, parameter: nn.Parameter, vocab_size: int, num_parts: int) -> tuple[int, ...]:
     rows, *rest = parameter.shape
-    return (vocab_size if name in PADDED else rows // num_parts, *rest)
+    return (vocab_size if name in VOCABULARY_PADDING else rows // num_parts, *rest)
 
 
 def _formula(shapes: list[tuple[int, ...]]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from hornbook.files import write_text
 from hornbook.report.rendering import render
 from hornbook.show.translations import LEGEND, Language, in_language, translate, translate_count
-from hornbook.text.marks import with_gpt1_format
+from hornbook.text.task_tokens import with_gpt1_format
 from hornbook.text.tokenizer import Tokenizer
 
 

@@ -100,16 +100,16 @@ class Tokenizer:
         tokens and merges of a GPT or RoBERTa."""
         folder = Path(folder)
         settings = read_json_if_exists(folder / "tokenizer_config.json")
-        stated = read_json_if_exists(folder / "special_tokens_map.json") | settings
+        configured = read_json_if_exists(folder / "special_tokens_map.json") | settings
         if (folder / "tokenizer.json").is_file():
             backend = _read_backend(folder / "tokenizer.json")
-            _apply_stated_normalization(backend, settings)
+            _apply_configured_normalization(backend, settings)
         elif (folder / "vocab.txt").is_file():
-            backend = published_wordpiece(read_vocabulary(folder / "vocab.txt"), stated)
+            backend = published_wordpiece(read_vocabulary(folder / "vocab.txt"), configured)
             add_published_tokens(backend, settings, read_json_if_exists(folder / "added_tokens.json"))
         elif bpe_files := next((pair for pair in BPE_FILES if all((folder / name).is_file() for name in pair)), None):
             backend, defaults = published_bpe(*(folder / name for name in bpe_files))
-            stated = defaults | stated
+            configured = defaults | configured
             add_published_tokens(backend, settings, read_json_if_exists(folder / "added_tokens.json"))
         elif not folder.is_dir():
             raise ValueError(f"{folder} is not a folder: give the folder that holds tokenizer.json or vocab.txt")
@@ -118,7 +118,9 @@ class Tokenizer:
                 f"{folder} has no vocab.json with merges.txt, no tokenizer.json and no vocab.txt: train a tokenizer, "
                 "or write tokenizer.json with transformers.AutoTokenizer.from_pretrained(...).save_pretrained(...)"
             )
-        names = {name: content_of(stated[name]) for name in (*DEFAULT_TOKENS, *OTHER_TOKENS) if stated.get(name)}
+        names = {
+            name: content_of(configured[name]) for name in (*DEFAULT_TOKENS, *OTHER_TOKENS) if configured.get(name)
+        }
         inputs = settings.get("model_input_names") or MODEL_INPUTS
         return cls(backend, guess_names(backend, names), tuple(inputs))
 
@@ -254,10 +256,7 @@ class Tokenizer:
         return EncodedSentences(*self._word_cache.encode(texts))
 
     def _encode_whole(self, texts: list[str], with_offsets: bool = False) -> EncodedSentences:
-        table = self._word_start_table
-        is_fast = table is not None and not with_offsets  # the fast one computes no offsets
-        encode_batch = self._plain.encode_batch_fast if is_fast else self._plain.encode_batch
-        encodings = encode_batch(texts, add_special_tokens=False)
+        encodings = self._plain.encode_batch(texts, add_special_tokens=False)
         id_lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, id_lists), np.int64, len(id_lists))
         num_tokens = int(lengths.sum())
@@ -266,8 +265,6 @@ class Tokenizer:
         if with_offsets:
             pairs = chain.from_iterable(encoding.offsets for encoding in encodings)
             offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * num_tokens).reshape(-1, 2)
-        if table is not None:
-            return EncodedSentences(ids, table[ids], lengths, offsets)
         word_ids = [encoding.word_ids for encoding in encodings]
         words = np.fromiter(chain.from_iterable(word_ids), np.int64, num_tokens)
         word_starts = np.ones(num_tokens, bool)
@@ -287,23 +284,6 @@ class Tokenizer:
     def _word_cache(self) -> WordCache | None:
         words = find_words(self._plain)
         return None if words is None else WordCache(lambda texts: self._encode_whole(texts)[:3], words)
-
-    @cached_property
-    def _word_start_table(self) -> np.ndarray | None:
-        """Whether each token of the vocabulary starts a word, or None if that does not follow from the token alone.
-
-        BERT's pre-tokeniser always splits off "#", so no word, and no first token of a word, starts with "##", while
-        every later token does: the table agrees with `Encoding.word_ids`, and offsets need not be computed.
-        """
-        state = json.loads(self.backend.to_str())
-        splits_hash = (state["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
-        if self.kind != "wordpiece" or not splits_hash or state["model"]["continuing_subword_prefix"] != "##":
-            return None
-        if any(token["content"].startswith("##") for token in state["added_tokens"]):
-            return None
-        table = np.ones(self.vocab_size, bool)
-        table[[token_id for token, token_id in state["model"]["vocab"].items() if token.startswith("##")]] = False
-        return table
 
     @cached_property
     def _forbidden(self) -> np.ndarray:
@@ -345,7 +325,7 @@ class Tokenizer:
                 old_ids.setdefault(content, encoded[0])
         first_id = self.vocab_size
         self.backend.add_tokens([AddedToken(word, single_word=True, normalized=True) for word in old_ids])
-        for name in ("vocab_size", "fingerprint", "_plain", "_word_cache", "_word_start_table", "_forbidden"):
+        for name in ("vocab_size", "fingerprint", "_plain", "_word_cache", "_forbidden"):
             self.__dict__.pop(name, None)
         refuse_gaps(self.backend, first_id, old_ids)
         return [(self.backend.token_to_id(word), ids) for word, ids in old_ids.items()]
@@ -367,11 +347,11 @@ def refuse_surrogates(text: str) -> None:
         ) from None
 
 
-def guess_names(backend: tokenizers.Tokenizer, stated: dict[str, str]) -> dict[str, str]:
-    """The special tokens by name: the stated ones that the vocabulary contains, and defaults for the others."""
+def guess_names(backend: tokenizers.Tokenizer, configured: dict[str, str]) -> dict[str, str]:
+    """The special tokens by name: the configured ones that the vocabulary contains, and defaults for the others."""
     names = {}
-    for name in (*stated, *DEFAULT_TOKENS):
-        for token in (stated.get(name), *DEFAULT_TOKENS.get(name, ())):
+    for name in (*configured, *DEFAULT_TOKENS):
+        for token in (configured.get(name), *DEFAULT_TOKENS.get(name, ())):
             if isinstance(token, str) and backend.token_to_id(token) is not None:
                 names.setdefault(name, token)
     return names
@@ -388,7 +368,7 @@ def _read_backend(path: Path) -> tokenizers.Tokenizer:
         ) from None
 
 
-def _apply_stated_normalization(backend: tokenizers.Tokenizer, settings: dict) -> None:
+def _apply_configured_normalization(backend: tokenizers.Tokenizer, settings: dict) -> None:
     """Applies the settings of tokenizer_config.json, which take precedence, to BERT's normaliser."""
     generic = settings.get("tokenizer_class") in (None, "PreTrainedTokenizerFast", "TokenizersBackend")
     if generic or not isinstance(backend.normalizer, normalizers.BertNormalizer):

@@ -100,7 +100,7 @@ class Outcome:
     best_step: int = 0
 
     @classmethod
-    def of_state(cls, ended: str, state: dict[str, Any], last: dict[str, float] | None = None) -> Self:
+    def from_state(cls, ended: str, state: dict[str, Any], last: dict[str, float] | None = None) -> Self:
         """The outcome of a run with this state, as in the `state.json` of its last checkpoint."""
         names = ("step", "tokens", "seconds", "best", "best_step")
         return cls(ended, last=last or {}, **{name: state[name] for name in names})

@@ -18,7 +18,7 @@ from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.ema import WEIGHTS, AveragedWeights
 from hornbook.train.job import OnProgress, Outcome, State, Status, TrainingJob
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
-from hornbook.train.metrics import MetricsLog, NoLog
+from hornbook.train.metrics_log import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import current_ranks, single_process
 from hornbook.train.runtime import Runtime
@@ -77,9 +77,9 @@ class _Loop:
         ranks.broadcast([*module.parameters(), *module.buffers()])
         self.sharded = None
         if is_sharded:
-            from hornbook.train.parallel.sharding import Sharded  # FSDP2 takes a second to import
+            from hornbook.train.parallel.sharding import ShardedModule  # FSDP2 takes a second to import
 
-            self.sharded = Sharded(module, ranks, runtime.device)
+            self.sharded = ShardedModule(module, ranks, runtime.device)
             module = self.sharded.module
         self.trained = self.sharded or job.model
         self.optimizer = make_optimizer(self.trained, settings.optimizer, job.lr_multiplier_of)
@@ -114,7 +114,7 @@ class _Loop:
         finally:
             self.log.close()
         ended = "stopped" if not self._is_finished() else "finished early" if self.state.ended_early else "finished"
-        return Outcome.of_state(ended, vars(self.state), self.values)
+        return Outcome.from_state(ended, vars(self.state), self.values)
 
     def _is_finished(self) -> bool:
         return self.state.step >= self.num_steps or self.state.ended_early
@@ -145,7 +145,7 @@ class _Loop:
             self.state.step += 1
             if self.ema is not None:
                 self.ema.update(self.state.step)
-            saves, num_tokens = self._agree(result.num_tokens)
+            saves, num_tokens = self._agree_with_ranks(result.num_tokens)
             self.state.tokens += num_tokens
             self.pending.append((self.state.step, batch_number, lr, result))
             is_new_phase = self.state.step == self.job.new_phase_at
@@ -174,7 +174,7 @@ class _Loop:
                 return
         self._read_results()
 
-    def _agree(self, num_tokens: int) -> tuple[bool, int]:
+    def _agree_with_ranks(self, num_tokens: int) -> tuple[bool, int]:
         """(whether to save, the tokens of the whole batch) after a step. Ranks differ in their clocks and in the
         signals they have received, so the main one decides when to save, and a signal to any of them stops all."""
         saves = self.ranks.is_main and self._is_save_due()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hornbook.train.settings import UNCORRECTED_START, OptimizerSettings
 
 if TYPE_CHECKING:
-    from hornbook.train.parallel.sharding import Sharded
+    from hornbook.train.parallel.sharding import ShardedModule
 
 NEWTON_SCHULZ_STEPS = 5
 # a, b and c in x (a + b x^2 + c x^4): steep at 0; five steps bring every singular value above 0.01 close to 1.
@@ -27,7 +27,7 @@ class _CapturableOptimizer(torch.optim.Optimizer):
     def __init__(self, groups: Iterable[dict], lr: float, betas: tuple[float, float], eps: float):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
         self.grad_scale: Tensor | None = None
-        self.shards: Sharded | None = None  # set if the parameters are rows of larger matrices
+        self.shards: ShardedModule | None = None  # set if the parameters are rows of larger matrices
 
     @torch.no_grad()
     def step(self) -> None:

@@ -24,7 +24,7 @@ from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
 
 if TYPE_CHECKING:
-    from hornbook.train.parallel.sharding import Sharded
+    from hornbook.train.parallel.sharding import ShardedModule
 
 TOKEN_BUCKET = 1024  # on CUDA, micro-batches are padded to a multiple of this: at most 2% of 65,536 tokens
 ENTRY_BUCKET = 128  # the same for targets and other streams
@@ -57,7 +57,7 @@ class Stepper:
     max_grad_norm: float
     micro_tokens: int
     ranks: Ranks = SINGLE_PROCESS
-    sharded: "Sharded | None" = None
+    sharded: "ShardedModule | None" = None
 
     def __post_init__(self) -> None:
         sharded = self.sharded
@@ -122,7 +122,7 @@ class Stepper:
         """
         self.module.train()
         is_padding, num_tokens = batch.num_real_sequences == 0, batch.num_real_tokens
-        batch = batch.as_real() if is_padding else batch
+        batch = dataclasses.replace(batch, num_padding_sequences=0) if is_padding else batch
         step_inputs = self.objective.prepare(batch, seed_of(self.seed, batch_number, "draw"))
         if self.captured is not None and batch.num_tokens <= self.micro_tokens:
             (loss, norm, *losses), names = self.captured.train_step(step_inputs, batch_number, lr)
@@ -133,7 +133,7 @@ class Stepper:
                 {term: total * (not is_padding) for term, total in total_weights.items()}
             )
         total_weights = {term: torch.where(total > 0, total, 1.0) for term, total in total_weights.items()}
-        micro_batches = self._with_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
+        micro_batches = self._share_vectors(step_inputs.split(self.micro_tokens), batch_number, is_padding)
         backward = partial(self._backward, micro_batches, total_weights, batch_number, is_padding)
         if self.sharded is None:
             terms = self.gradients.summed_after(backward)
@@ -157,7 +157,7 @@ class Stepper:
         with several ranks, this rank's share of it. Padding (an empty part of a batch) adds nothing."""
         weights = self.objective.weights
         terms = dict.fromkeys(weights, 0.0)
-        for i, micro_batch in enumerate(self._evened(micro_batches)):
+        for i, micro_batch in enumerate(self._with_equal_numbers(micro_batches)):
             if i and self.ranks.size == 1 and self.should_stop():
                 raise StepInterrupted
             self._seed_dropout(batch_number, i)
@@ -172,7 +172,7 @@ class Stepper:
             terms = {term: terms[term] + sums[term].detach() / total_weights[term] for term in weights}
         return terms
 
-    def _evened(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
+    def _with_equal_numbers(self, micro_batches: list[StepInputs]) -> list[StepInputs]:
         """With sharded weights every rank must run equally many micro-batches, because each one gathers the weights of
         all ranks: shorter lists repeat their last micro-batch, which then does not count."""
         if self.sharded is None:
@@ -185,7 +185,7 @@ class Stepper:
         seed_generators(seed_of(self.seed, batch_number, micro_batch, "dropout", *((rank,) if rank else ())))
 
     @torch.no_grad()
-    def _with_vectors(self, micro_batches: list[StepInputs], batch_number: int, is_padding: bool) -> list[StepInputs]:
+    def _share_vectors(self, micro_batches: list[StepInputs], batch_number: int, is_padding: bool) -> list[StepInputs]:
         """Micro-batches of an objective that compares the whole batch, with the vectors of all of them, on all ranks.
         The second forward pass of a micro-batch has the same dropout as this one."""
         if not getattr(self.objective, "shares_vectors", False) or (len(micro_batches) == 1 and self.ranks.size == 1):
@@ -193,7 +193,7 @@ class Stepper:
 
         def compute() -> Tensor:
             vectors = []
-            for i, micro_batch in enumerate(self._evened(micro_batches)):
+            for i, micro_batch in enumerate(self._with_equal_numbers(micro_batches)):
                 self._seed_dropout(batch_number, i)
                 with self.runtime.autocast():
                     vectors.append(self.module(self._bucketed(micro_batch), only_vectors=True)["vectors"])
@@ -222,7 +222,7 @@ def make_stepper(
     settings: LoopSettings,
     runtime: Runtime,
     ranks: Ranks = SINGLE_PROCESS,
-    sharded: "Sharded | None" = None,
+    sharded: "ShardedModule | None" = None,
 ) -> Stepper:
     """The stepper of a run, with activation checkpointing if the settings say so."""
     if settings.parallel.activation_checkpointing:

@@ -192,7 +192,7 @@ def read_links(paths: Iterable[str | Path], min_votes: int, problems: Problems) 
             parts.append(np.unique(part))
     hashes = np.unique(np.concatenate(parts))
     if not len(hashes):
-        reason = problems.first("bad_link", "unreadable")
+        reason = problems.most_frequent("bad_link", "unreadable")
         raise ValueError(f"no link has {min_votes} votes{f' ({reason})' if reason else ''}: check links=")
     return hashes
 

@@ -41,7 +41,7 @@ from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
 from hornbook.train.job import Status
-from hornbook.train.metrics import MetricsLog
+from hornbook.train.metrics_log import MetricsLog
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import RuntimeSettings

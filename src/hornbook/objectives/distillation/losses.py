@@ -90,7 +90,9 @@ def relation_sum(
             return _fused_relation_sum(match, ours_T3HC, theirs_T3HC, batch, weights_T, direction)
     ours_NHSS, mask_NS = relation_scores(match, ours_T3HC, batch)
     theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
-    mask_NSS = mask_NS[:, None, :] & _direction_mask(batch.max_length, direction, weights_T.device)
+    mask_NSS = mask_NS[:, None, :].expand(-1, batch.max_length, -1)
+    if direction == "causal":
+        mask_NSS = mask_NSS.tril()
     if match.loss == "mse":
         squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * mask_NSS[:, None]
         losses_NHS = squared_NHSS.sum(-1) / mask_NSS.sum(-1).clamp(min=1)[:, None]
@@ -126,12 +128,6 @@ def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tenso
     scores_NHSS = (x_NSHC.transpose(1, 2) * x_NSHC.shape[-1] ** -0.5) @ y_NSHC.permute(0, 2, 3, 1)
     scores_NHSS = upcast(scores_NHSS)
     return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), mask_NS
-
-
-def _direction_mask(length: int, direction: str, device: torch.device) -> Tensor:
-    """The attention mask of a direction, S x S."""
-    all_SS = torch.ones(length, length, dtype=torch.bool, device=device)
-    return all_SS.tril() if direction == "causal" else all_SS
 
 
 def output_losses(head_config: HeadConfig, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:

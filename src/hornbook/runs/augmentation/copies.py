@@ -28,7 +28,7 @@ from hornbook.files import read_json, refusing_damage, sha256, write_json
 from hornbook.inference.encoder import EncoderModel, filler_folder
 from hornbook.inference.opening import load
 from hornbook.interop.folder import weights_fingerprint
-from hornbook.lifecycle.requests import changed_names
+from hornbook.lifecycle.requests import changed_values
 from hornbook.runs.augmentation.candidates import NearestWords, Word, WordFilling, in_case_of, replaceable
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Changeable, Example, Replacement, TextExample, spliced
@@ -163,7 +163,7 @@ class KeptCopies:
         self.examples, self.source = examples, source
         self.lines, self.source_file = folder / LINES, folder / MADE_FROM
         before = read_json(self.source_file) if self.source_file.exists() else source
-        if changed := changed_names(before, source):
+        if changed := [each.name for each in changed_values(before, source)]:
             raise ValueError(
                 f"{self.lines} was made from other {', '.join(changed)}: remove it and {MADE_FROM} to make the copies "
                 "again, or choose another folder"

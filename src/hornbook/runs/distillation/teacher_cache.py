@@ -16,7 +16,7 @@ from hornbook.batch import to_offsets
 from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.lifecycle.requests import changed_names
+from hornbook.lifecycle.requests import changed_values
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.task import (
     TASK_LOGITS,
@@ -50,7 +50,7 @@ class TeacherCache:
         self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
         self.follows_from = follows_from
         before = read_json(folder / STATE)["follows_from"] if (folder / STATE).exists() else follows_from
-        if changed := changed_names(before, follows_from):
+        if changed := [each.name for each in changed_values(before, follows_from)]:
             raise ValueError(
                 f"the teacher outputs in {folder} were computed with other {', '.join(changed)}: remove that folder "
                 "to compute them again, or choose another folder"

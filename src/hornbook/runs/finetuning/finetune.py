@@ -185,7 +185,7 @@ def _write_record(folder: RunFolder, inputs: Inputs, runtime: Runtime, model: nn
 def read_result(out: Path) -> FinetuneResult:
     """The result of a finished run, from its files."""
     scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
-    outcome = Outcome.of_state("finished early" if state["ended_early"] else "finished", state)
+    outcome = Outcome.from_state("finished early" if state["ended_early"] else "finished", state)
     return FinetuneResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
 
 

@@ -251,7 +251,7 @@ def finetune_text(
 
         if _is_finished(folder.path, settings):
             link_files(folder.path / "best", folder.path)
-            return Outcome.of_state("already finished", read_state(Checkpoints(folder.path).last()))
+            return Outcome.from_state("already finished", read_state(Checkpoints(folder.path).last()))
     flops = planned_flops(trained, texts.train, settings.epochs, learns_text=True)
     runtime = choose_runtime(settings.runtime, flops, run and run["runtime"])
     configure_torch(runtime)

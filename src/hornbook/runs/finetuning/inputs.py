@@ -45,7 +45,7 @@ from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
 from hornbook.tasks.summary import hints, in_short, summarize
 from hornbook.tasks.task import Task
-from hornbook.text.marks import with_gpt1_format, with_mention_marks, with_pad_token
+from hornbook.text.task_tokens import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import seed_of
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook import config as configuration
-from hornbook.batch import Batch, part_of
+from hornbook.batch import Batch, part_bounds
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.head_config import HeadConfig
@@ -79,7 +79,7 @@ class TaskBatches:
             self._order = np.random.default_rng(seed_of(self.seed, epoch, "order")).permutation(self.encoded.num_groups)
             self._epoch = epoch
         groups = self._order[index * self.batch_size : (index + 1) * self.batch_size].tolist()
-        first, last = part_of(len(groups), part)
+        first, last = part_bounds(len(groups), part)
         batch = self.encoded.batch(groups[first:last] or groups[:1], with_dataset_index=True)
         step_index = first * self.encoded.group_size + np.arange(batch.num_sequences)
         batch = batch.with_values("sequences", step_index_host=step_index)

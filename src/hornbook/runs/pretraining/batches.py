@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from hornbook.batch import Batch, part_of
+from hornbook.batch import Batch, part_bounds
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.data.sequences import SequenceSampler
@@ -100,7 +100,7 @@ class BatchMaker:
             begin = step - steps_at_length
             first, stop = (self._sequences_before(end, begin, length) for end in (step, step + 1))
             num_sequences = stop - first
-        start, stop = part_of(num_sequences, part)
+        start, stop = part_bounds(num_sequences, part)
         bounds = (start, stop) if start < stop else (0, 1)
         batch = self.samplers[length].batch(steps_at_length, num_sequences, first, bounds)
         batch = dataclasses.replace(batch, run_fraction=min(1.0, step / self.num_steps))

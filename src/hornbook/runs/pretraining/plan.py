@@ -15,7 +15,7 @@ import torch
 from hornbook.config import checked
 from hornbook.devices import GIB, chosen_device, matrix_flops, memory_of
 from hornbook.files import num_cores
-from hornbook.models.transformer import PADDED, Transformer, TransformerConfig
+from hornbook.models.transformer import VOCABULARY_PADDING, Transformer, TransformerConfig
 from hornbook.objectives.vocabulary_loss import PART_ROWS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import preset_settings
@@ -119,7 +119,7 @@ def count_parameters(settings: PretrainSettings) -> int:
     num_padding_rows = settings.model.padded_vocab_size - settings.model.vocab_size
     total = 0
     for name, parameter in model.named_parameters():
-        is_padded = name.endswith(tuple(PADDED))
+        is_padded = name.endswith(tuple(VOCABULARY_PADDING))
         total += parameter.numel() - (num_padding_rows * parameter[0].numel() if is_padded else 0)
     return total
 

@@ -258,7 +258,7 @@ def _already_finished(out: Path, prepared: PreparedRun) -> Outcome:
             if not (out / "samples.json").exists():
                 prepared.job.load_model(out)
                 _write_samples(out, prepared)
-    return Outcome.of_state("already finished", read_state(last))
+    return Outcome.from_state("already finished", read_state(last))
 
 
 def _write_samples(out: Path, prepared: PreparedRun) -> None:

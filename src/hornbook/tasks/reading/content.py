@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hornbook.data.detection import UTF_8, encoding_of
+from hornbook.data.text_encoding import UTF_8, encoding_of
 from hornbook.tasks.reading.notes import Notes
 
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -41,17 +41,12 @@ def cleaned_text(text: str, file: str, notes: Notes, first_line: int = 1) -> str
         notes.problem("nul_character", file, _line(text, text.index("\0"), first_line), count=num_nul)
         text = text.replace("\0", "")
     text = text.replace("\r\n", "\n")  # as CSV files are written
-    if num_returns := text.count("\r"):
-        notes.problem("carriage_return", file, count=num_returns)
-        # A carriage return inside a line would split a row in two, so it becomes a space.
-        text = text.replace("\r", " " if "\n" in text else "\n")
-    return text
+    # A carriage return inside a line would split a row in two, so it becomes a space.
+    return text.replace("\r", " " if "\n" in text else "\n")
 
 
 def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
     if codecs.lookup(encoding).name == UTF_8:
-        if data.startswith(codecs.BOM_UTF8):
-            notes.problem("byte_order_mark", file)
         if notes.format.encoding is not None and (detected := encoding_of(data)) != UTF_8:
             raise ValueError(
                 f"the bytes of {file} are not UTF-8: leave out encoding=, or give encoding={detected!r}, which they "

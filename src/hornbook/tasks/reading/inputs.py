@@ -15,7 +15,7 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
-from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_missing, is_table, read_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
@@ -68,8 +68,7 @@ def read_input_rows(
     requested = RequestedColumns(text, pair, trained_columns=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     examples = inputs_in(file, find_task(spec.name), notes)
-    problems = {kind: entry for kind, entry in notes.problems.to_dict().items() if kind not in HARMLESS}
-    for message in [*notes.messages, *problem_lines(problems)] if log else ():
+    for message in [*notes.messages, *problem_lines(notes.problems.to_dict())] if log else ():
         log(message)
     rows = notes.tables[0].rows if notes.tables else [Row("")] * len(examples)
     return [_input_row(*each) for each in zip(examples, original_columns(examples, notes), rows, strict=True)]

@@ -107,7 +107,7 @@ def _data_set(registered: RegisteredTask, splits: Splits, notes: Notes, *, seed:
     """The data set of examples that were read: with unique keys, in the form that the task needs, with a dev split."""
     splits = {split: splits[split] for split in sorted(splits, key=_order)}
     if not any(splits.values()):
-        reason = notes.problems.first(*REASONS) or ", ".join(notes.files)
+        reason = notes.problems.most_frequent(*REASONS) or ", ".join(notes.files)
         has_bad_numbers = notes.problems.count("bad_number") > 0
         remedy = (
             "write numbers such as 1234.5, or name another label with label=" if has_bad_numbers else "check the data"
@@ -160,7 +160,7 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
 
 
 def _with_dev(splits: Splits, notes: Notes, seed: int, fraction: float) -> Splits:
-    if len(splits["train"]) < MIN_EXAMPLES and (skipped := notes.problems.first(*REASONS)):
+    if len(splits["train"]) < MIN_EXAMPLES and (skipped := notes.problems.most_frequent(*REASONS)):
         raise ValueError(
             f"only {len(splits['train'])} examples can be used, too few to hold some out; the rest were skipped "
             f"({skipped}): repair them, or give at least {MIN_EXAMPLES} rows"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hornbook.data.detection import DELIMITERS, Dialect, csv_records, detected, is_plain, plain_records
+from hornbook.data.csv_dialect import DELIMITERS, Dialect, csv_records, detected, is_plain, plain_records
 from hornbook.extras import import_extra
 from hornbook.tasks.reading.content import LIST_OF_DATA, JsonReader, decoded, read_text, without_surrogates
 from hornbook.tasks.reading.notes import Defect, Notes

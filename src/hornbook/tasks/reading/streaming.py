@@ -4,7 +4,8 @@ import codecs
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from hornbook.data.detection import SAMPLE_BYTES, UTF_8, Record, csv_records, encoding_of, plain_records
+from hornbook.data.csv_dialect import Record, csv_records, plain_records
+from hornbook.data.text_encoding import SAMPLE_BYTES, UTF_8, encoding_of
 from hornbook.tasks.reading.content import cleaned_text, decoded
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import (
@@ -110,8 +111,7 @@ def _text_pieces(path: Path, notes: Notes, unread: list[int]) -> Iterator[Piece]
                 data += more  # blank lines are dropped only at the end of the file
             is_truncated = bool(opened.peek(1))
             at_line = first_line + rest.count("\n")
-            if at_line == 1 and data.startswith(codecs.BOM_UTF8):
-                notes.problem("byte_order_mark", file)
+            if at_line == 1:
                 data = data.removeprefix(codecs.BOM_UTF8)
             text = decoded(data, file, "", notes, at_line) if is_utf_8 else data.decode(encoding, "replace")
             text = rest + cleaned_text(text, file, notes, at_line)

@@ -28,7 +28,7 @@ from hornbook.train.parallel.ranks import Ranks
 from hornbook.train.runtime import Runtime
 
 
-class Sharded:
+class ShardedModule:
     """A copy of `whole` whose matrices are spread over the ranks. `parameters` holds this rank's rows of each
     parameter, by its name in the model."""
 

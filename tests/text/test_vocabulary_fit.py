@@ -3,9 +3,9 @@ import json
 import pytest
 from text_samples import DOCUMENTS, ENGLISH, KINDS, KOREAN
 
-from hornbook.text.fit import measure_fit
 from hornbook.text.published import published_wordpiece
 from hornbook.text.tokenizer import Tokenizer
+from hornbook.text.vocabulary_fit import measure_fit
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "un", "##believ", "##able", "##s", "."]
 

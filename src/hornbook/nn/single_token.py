@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.nn.block import Block
-from hornbook.nn.cache import KeyValueCache
 from hornbook.nn.fused_ops import ACTIVATIONS
 from hornbook.nn.int8 import Int8Linear
+from hornbook.nn.kv_cache import KeyValueCache
 
 Layer = Callable[[np.ndarray], np.ndarray]
 

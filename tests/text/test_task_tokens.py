@@ -4,7 +4,7 @@ import pytest
 import transformers
 from tiny import tiny_text
 
-from hornbook.text.marks import DELIMITER, EXTRACT, GPT1_TOKENS, START, with_gpt1_format, with_pad_token
+from hornbook.text.task_tokens import DELIMITER, EXTRACT, GPT1_TOKENS, START, with_gpt1_format, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 

@@ -5,9 +5,8 @@ take a build.
 the arrays. So a kill at any moment leaves a state that matches the shards.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from hornbook.data.shards import (
     write_array,
     write_arrays,
 )
-from hornbook.data.sources import Source, find_sources, read_sources, write_sources
+from hornbook.data.sources import find_sources, read_sources, write_sources
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.stopping import block_signals
@@ -47,7 +46,7 @@ TOTALS = ("documents", "sentences", "tokens", "words", "text_words", "text_bytes
 @dataclass
 class BuildState:
     """The build up to the last complete shard: the reading position is item `items_taken` of file `file_index`.
-    `previous_kept` tells whether the last document was kept, which a further part of it continues."""
+    `previous_kept`: whether the last document was kept, so that a further part of it can continue it."""
 
     request: dict
     token_counts: np.ndarray
@@ -64,7 +63,7 @@ class BuildState:
     seen: SeenHashes = field(default_factory=SeenHashes)
     new_hashes: list[np.ndarray] = field(default_factory=list)
 
-    PLAIN = ("request", "shards", "file_index", "items_taken", "bytes_read", "totals", "cleaned", "previous_kept")
+    JSON_FIELDS = ("request", "shards", "file_index", "items_taken", "bytes_read", "totals", "cleaned", "previous_kept")
 
     def save(self, folder: Path) -> None:
         num_shards = len(self.shards)
@@ -75,7 +74,7 @@ class BuildState:
                 write_array(folder / f"progress-{num_shards:05d}.hashes.npy", hashes)
                 arrays = {"token_counts": self.token_counts, **self.lines.arrays()}
                 write_arrays(folder / f"progress-{num_shards:05d}.npz", arrays)
-        plain = {name: getattr(self, name) for name in self.PLAIN}
+        plain = {name: getattr(self, name) for name in self.JSON_FIELDS}
         texts = {str(line): text for line, text in self.lines.texts().items()}
         plain |= {"seconds": round(self.seconds, 3), "problems": self.problems.to_dict(), "line_texts": texts}
         write_json(folder / PROGRESS, plain)
@@ -88,7 +87,7 @@ class BuildState:
         with refusing_damage(folder / PROGRESS, f"remove {folder} and build it again"):
             saved = read_json(folder / PROGRESS)
             num_shards = len(saved["shards"])
-            plain = {name: saved[name] for name in cls.PLAIN}
+            plain = {name: saved[name] for name in cls.JSON_FIELDS}
             for name in ("totals", "cleaned"):
                 plain[name] = {key: checked(value, int, f"{name}.{key}", low=0) for key, value in saved[name].items()}
             plain |= {"seconds": saved["seconds"], "problems": Problems(saved["problems"])}
@@ -195,20 +194,9 @@ def difference(built: dict, requested: dict, folder: Path, paths: Sequence[str |
         return "the tokenizer differs"
     if built["sources"] == requested["sources"]:
         return ""
-    try:
-        return _different_files(partial(read_sources, folder / SOURCES), partial(find_sources, paths))
-    except FileNotFoundError:
-        return "the files differ"
-
-
-def _different_files(before: Callable[[], Iterator[Source]], now: Callable[[], Iterator[Source]]) -> str:
-    """The first difference between two lists of files, which may be too long for memory."""
-    pairs = zip_longest(before(), now())
-    old, new = next(((old, new) for old, new in pairs if old != new), (None, None))
+    before = read_sources(folder / SOURCES) if (folder / SOURCES).exists() else ()
+    pairs = zip_longest(before, find_sources(paths))  # one at a time, as there may be millions
+    old, new = next((old, new) for old, new in pairs if old != new)
     if old is not None and new is not None and old.path == new.path:
         return f"{old.path} has changed since (size or modification time)"
-    if old is not None and all(old.path != source.path for source in now()):
-        return f"{old.path} was an input then and is not now"
-    if new is not None and all(new.path != source.path for source in before()):
-        return f"{new.path} is an input now and was not then"
-    return "the files are given in another order"
+    return f"the files differ, first {(new or old).path}"
