@@ -17,7 +17,7 @@ from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.cells import plain
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, choice_order
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
 from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
 

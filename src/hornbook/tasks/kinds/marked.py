@@ -20,7 +20,7 @@ from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.texts import as_encoded_examples
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import MarkedExample
 from hornbook.tasks.task import INPUTS
 

@@ -11,7 +11,8 @@ from typing import Any
 from hornbook.tasks.reading.cells import are_withheld, convert_rows, find_column, key_column, plain
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, RowTable, columns_of, is_missing, read_plain_table
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, is_missing
+from hornbook.tasks.reading.table_files import read_plain_table
 from hornbook.tasks.records import ChoiceExample, Splits
 
 CONTEXTS = ("context", "sent1", "question", "premise", "prompt", "stem", "text")

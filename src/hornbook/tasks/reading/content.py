@@ -3,6 +3,7 @@
 import codecs
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,81 @@ LIST_OF_DATA = re.compile(r'"[dD]ata"\s*:\s*\[')
 CONTROL = re.compile("[\x01-\x08\x0e-\x1b]")  # hardly any text has them, unlike NUL, form feeds and separators
 SAMPLE_CHARACTERS, MAX_CONTROL = 10_000, 0.03
 SPACE = re.compile(r"[\s,]*")
+WHOLE = -1  # the number of bytes to read a file in one piece
+BLOCK_BYTES = 1 << 24  # in which the encoding is detected
 
 
 def read_text(path: Path, notes: Notes) -> str:
     """The whole text of a file, with line feeds as line ends."""
-    file = str(path)
+    return "".join(text_pieces(path, notes))
+
+
+def lines_of(path: Path, notes: Notes, num_bytes: int = WHOLE) -> Iterator[str]:
+    """The lines of a text file, including empty ones."""
+    for text in text_pieces(path, notes, num_bytes):
+        yield from text.removesuffix("\n").split("\n")
+
+
+def text_pieces(path: Path, notes: Notes, num_bytes: int = WHOLE) -> Iterator[str]:
+    """The text of a file in pieces of whole lines, of about `num_bytes` each, with line feeds as line ends."""
+    file, first_line, is_empty = str(path), 1, True
     notes.files.append(file)
     try:
-        data = path.read_bytes()
+        encoding = _encoding_of(path, notes)
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): check the file and its permissions") from None
-    text = _decoded_as(notes.format.encoding or encoding_of(data), data, file, notes)
-    sample = text[:SAMPLE_CHARACTERS]
-    if len(CONTROL.findall(sample)) > MAX_CONTROL * len(sample):
-        raise ValueError(f"{file} is not a text file: check the path, or give the format of the file as its suffix")
-    text = cleaned_text(text, file, notes)
-    if not text.strip():
+    # A line end is one byte in other encodings.
+    num_bytes = WHOLE if encoding.startswith(("utf-16", "utf-32")) else num_bytes
+    for data in _blocks(path, num_bytes):
+        text = cleaned_text(_decoded_as(encoding, data, file, notes, first_line), file, notes, first_line)
+        sample = text[:SAMPLE_CHARACTERS] if first_line == 1 else ""
+        if len(CONTROL.findall(sample)) > MAX_CONTROL * len(sample):
+            raise ValueError(f"{file} is not a text file: check the path, or give the format of the file as its suffix")
+        is_empty = is_empty and not text.strip()
+        first_line += text.count("\n")
+        if text:
+            yield text
+    if is_empty:
         notes.problem("empty_file", file)
-    return text
+
+
+def _blocks(path: Path, num_bytes: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while data := file.read(num_bytes):
+            yield data + file.readline()
+
+
+def _encoding_of(path: Path, notes: Notes) -> str:
+    """The requested encoding, or the one that is detected in the first block that is not UTF-8."""
+    detected = next((found for data in _blocks(path, BLOCK_BYTES) if (found := encoding_of(data)) != UTF_8), UTF_8)
+    requested = notes.format.encoding
+    if requested is None:
+        if detected != UTF_8:
+            notes.log(f"{path}: encoding {detected} (detected; encoding= overrides it)")
+        return detected
+    if codecs.lookup(requested).name == UTF_8 and detected != UTF_8:
+        raise ValueError(
+            f"the bytes of {path} are not UTF-8: leave out encoding=, or give encoding={detected!r}, which they look "
+            "like"
+        )
+    return codecs.lookup(requested).name
+
+
+def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes, first_line: int) -> str:
+    if encoding == UTF_8:
+        if first_line == 1 and data.startswith(codecs.BOM_UTF8):
+            notes.problem("byte_order_mark", file)
+            data = data.removeprefix(codecs.BOM_UTF8)
+        return decoded(data, file, "", notes, first_line)
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeError as error:
+        if notes.format.encoding is None:
+            return decoded(data, file, "", notes, first_line)
+        raise ValueError(
+            f"{file} cannot be decoded as encoding={notes.format.encoding!r} ({error}): give the right one, or leave "
+            "it out"
+        ) from None
 
 
 def cleaned_text(text: str, file: str, notes: Notes, first_line: int = 1) -> str:
@@ -46,29 +104,6 @@ def cleaned_text(text: str, file: str, notes: Notes, first_line: int = 1) -> str
         # A carriage return inside a line would split a row in two, so it becomes a space.
         text = text.replace("\r", " " if "\n" in text else "\n")
     return text
-
-
-def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes) -> str:
-    if codecs.lookup(encoding).name == UTF_8:
-        if data.startswith(codecs.BOM_UTF8):
-            notes.problem("byte_order_mark", file)
-        if notes.format.encoding is not None and (detected := encoding_of(data)) != UTF_8:
-            raise ValueError(
-                f"the bytes of {file} are not UTF-8: leave out encoding=, or give encoding={detected!r}, which they "
-                "look like"
-            )
-        return decoded(data.removeprefix(codecs.BOM_UTF8), file, "", notes)
-    try:
-        text = data.decode(encoding)
-    except UnicodeError as error:
-        if notes.format.encoding is None:
-            return decoded(data, file, "", notes)
-        raise ValueError(
-            f"{file} cannot be decoded as encoding={encoding!r} ({error}): give the right one, or leave it out"
-        ) from None
-    if notes.format.encoding is None:
-        notes.log(f"{file}: encoding {encoding} (detected; encoding= overrides it)")
-    return text.removeprefix("\ufeff")
 
 
 def decoded(data: bytes, file: str, place: str, notes: Notes, first_line: int = 1) -> str:
@@ -145,9 +180,3 @@ def without_surrogates(value: Any, file: str, notes: Notes) -> Any:
     if isinstance(value, dict):
         return {name: without_surrogates(each, file, notes) for name, each in value.items()}
     return value
-
-
-def lines_of(path: Path, notes: Notes) -> list[str]:
-    """The lines of a text file, including empty ones."""
-    text = read_text(path, notes)
-    return text.removesuffix("\n").split("\n") if text else []

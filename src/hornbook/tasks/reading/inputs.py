@@ -16,9 +16,9 @@ from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_missing, is_table, read_table
+from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_missing, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
-from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
+from hornbook.tasks.reading.table_files import FORMATS, is_streamed, line_pieces, read_table, table_pieces
 from hornbook.tasks.reading.tagging import WORDS
 from hornbook.tasks.reading.texts import OwnTexts, TableLayout
 from hornbook.tasks.records import Example
@@ -123,7 +123,7 @@ def stream_inputs(
     file, such as its columns, is inferred from the first piece."""
     path = _existing(file)
     kind, num_lines = KINDS[registered.kind], 0
-    if not is_streamed(path, notes):
+    if not is_streamed(path):
         examples = inputs_in(path, registered, notes)
         yield examples, original_columns(examples, notes)
     elif path.suffix.lower() not in FORMATS:
@@ -164,7 +164,7 @@ def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]
     if isinstance(layout, TableLayout) and not notes.requested and _is_published(path, layout):
         return layout.read({INPUTS: [path]}, notes)[INPUTS]
     if path.suffix.lower() not in FORMATS:
-        return _from_lines(lines_of(path, notes), path, kind, notes)
+        return _from_lines(list(lines_of(path, notes)), path, kind, notes)
     table = read_table(path, notes)
     return _from_table(table, kind, notes) if table.rows else []
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
+from hornbook.tasks.reading.rows import Row, RowTable
+from hornbook.tasks.reading.table_files import FORMATS, read_table
 from hornbook.tasks.records import Example, Splits
 
 Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used

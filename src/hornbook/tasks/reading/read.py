@@ -12,8 +12,9 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import FORMATS, RowTable, in_memory
+from hornbook.tasks.reading.rows import RowTable, in_memory
 from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
+from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)

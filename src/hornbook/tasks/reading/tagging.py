@@ -14,7 +14,8 @@ from hornbook.tasks.reading.cells import convert_rows, find_column, key_column, 
 from hornbook.tasks.reading.content import lines_of, read_text
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
+from hornbook.tasks.reading.rows import Row, RowTable
+from hornbook.tasks.reading.table_files import FORMATS, read_table
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
 
 CONLL_COLUMNS = {"word": 0, "pos": 1, "chunk": 2, "ner": 3}
@@ -255,7 +256,7 @@ def read_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
         return _table_of_sentences(path, notes)
-    if suffix in COLUMN_FILES or _has_columns(lines_of(path, Notes())):
+    if suffix in COLUMN_FILES or _has_columns(list(lines_of(path, Notes()))):
         return list(OWN_TAGS.read_file(path, "test", notes))
     return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
 

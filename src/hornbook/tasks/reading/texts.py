@@ -21,7 +21,8 @@ from hornbook.tasks.reading.cells import (
 from hornbook.tasks.reading.infer_columns import Columns, infer_columns
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, is_missing, read_plain_table, read_table
+from hornbook.tasks.reading.rows import Row, RowTable, is_missing
+from hornbook.tasks.reading.table_files import read_plain_table, read_table
 from hornbook.tasks.records import Splits, TextExample
 
 THREE_SPLITS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}

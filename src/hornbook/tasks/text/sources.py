@@ -25,7 +25,8 @@ from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.rows import is_missing, read_table
+from hornbook.tasks.reading.rows import is_missing
+from hornbook.tasks.reading.table_files import read_table
 from hornbook.tasks.records import Example
 from hornbook.tasks.text.definition import ExampleSource, TextTask
 
