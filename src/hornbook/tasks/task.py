@@ -224,8 +224,11 @@ class Task:
         raise NotImplementedError
 
     def majority(self, train: Sequence[Example]) -> Predict:
-        """The baseline that predicts the most frequent label with its frequency."""
-        raise NotImplementedError
+        """The baseline that gives every input the most frequent label, with its frequency as the probability."""
+        constant = self.constant([example.gold for example in train])
+        if constant is None:
+            raise ValueError(f"{self.name} has no majority baseline here: use the tfidf baseline")
+        return constant[1]
 
     def degenerate(self, examples: Sequence[Example], predictions: list) -> str | None:
         """A message if the predictions are the same whatever the input."""

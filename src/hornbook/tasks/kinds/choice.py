@@ -135,12 +135,10 @@ class Choice(Task):
         }
 
     def constant(self, gold: list[int]) -> tuple[str, Predict]:
-        choice = Counter(gold).most_common(1)[0][0]
-        return f"always taking choice {choice + 1}", lambda examples: [ChoicePrediction(choice, ())] * len(examples)
-
-    def majority(self, train: Sequence[ChoiceExample]) -> Predict:
-        logits = np.log(np.bincount([each.label for each in train], minlength=self.num_choices) + 1e-9)
-        return lambda examples: self.decode([logits] * len(examples), None, examples)
+        counts = Counter(gold)
+        choice = counts.most_common(1)[0][0]
+        prediction = ChoicePrediction(choice, tuple(counts[i] / len(gold) for i in range(self.num_choices)))
+        return f"always taking choice {choice + 1}", lambda examples: [prediction] * len(examples)
 
     def degenerate(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> str | None:
         predicted, right = {each.choice for each in predictions}, {each.label for each in examples}

@@ -117,13 +117,10 @@ class Classification(SequenceTask):
         return example.inputs | {name: getattr(prediction, name) for name in names}
 
     def constant(self, gold: list[str]) -> tuple[str, Predict]:
-        label = Counter(gold).most_common(1)[0][0]
-        return f"the majority class '{label}'", lambda examples: [ClassPrediction(label, {})] * len(examples)
-
-    def majority(self, train: Sequence[TextExample]) -> Predict:
-        counts = Counter(each.label for each in train)
-        logits = np.log(np.array([counts[label] for label in self.head_config.labels]) + 1e-9)
-        return lambda examples: self.decode([logits] * len(examples), None, examples)
+        counts = Counter(gold)
+        label = counts.most_common(1)[0][0]
+        prediction = ClassPrediction(label, {name: counts[name] / len(gold) for name in self.head_config.labels})
+        return f"the majority class '{label}'", lambda examples: [prediction] * len(examples)
 
     def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
         return same_label(examples, predictions, str)

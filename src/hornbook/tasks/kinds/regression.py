@@ -71,9 +71,6 @@ class Regression(SequenceTask):
         mean = float(np.mean(gold))
         return f"always predicting the mean, {mean:.3g}", lambda examples: [mean] * len(examples)
 
-    def majority(self, train: Sequence[TextExample]) -> Predict:
-        return self.constant([each.label for each in train])[1]
-
     def degenerate(self, examples: Sequence[TextExample], predictions: list[float]) -> str | None:
         if len(examples) > 1 and np.std(predictions) < CONSTANT_SHARE * np.std([each.label for each in examples]):
             return f"the model predicts about {np.mean(predictions):.2f} for every input"

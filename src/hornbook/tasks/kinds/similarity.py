@@ -202,9 +202,6 @@ class Similarity(Task):
         same = SimilarityPrediction(1.0)
         return "giving all texts the same vector", lambda examples: [same] * len(examples)
 
-    def majority(self, train: Sequence[SimilarityExample]) -> Predict:
-        raise ValueError("similarity has no majority baseline: compare with another model by hornbook evaluate")
-
     def degenerate(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> str | None:
         wrong = [each.wrong_similarity for each in predictions if each.wrong_similarity is not None]
         values = np.array([each.similarity for each in predictions])

@@ -289,11 +289,6 @@ class Spans(Task):
     def constant(self, gold: list) -> tuple[str, Predict] | None:
         return ("leaving every question unanswered", _unanswered) if self.allows_no_answer else None
 
-    def majority(self, train: Sequence[SpanExample]) -> Predict:
-        if not self.allows_no_answer:
-            raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
-        return _unanswered
-
     def degenerate(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> str | None:
         if any(each.answers for each in examples) and not any(each.answer for each in predictions):
             return "the model leaves every question unanswered"

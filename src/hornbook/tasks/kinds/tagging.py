@@ -196,13 +196,14 @@ class Tagging(Task):
         return row | {"tags": from_bio(row["tags"], scheme)} if "tags" in row else row
 
     def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
-        tag = Counter(tag for tags in gold for tag in tags).most_common(1)[0][0]
-        return f"tagging every word '{tag}'", _always(tag)
-
-    def majority(self, train: Sequence[TaggedExample]) -> Predict:
-        counts = Counter(tag for each in train for tag in each.tags)
+        counts = Counter(tag for tags in gold for tag in tags)
         tag, num = counts.most_common(1)[0]
-        return _always(tag, (num / counts.total(),))
+
+        def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
+            lengths = [len(each.words) for each in examples]
+            return [TagPrediction((tag,) * length, (num / counts.total(),) * length) for length in lengths]
+
+        return f"tagging every word '{tag}'", predict
 
     def degenerate(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> str | None:
         predicted, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
@@ -260,12 +261,6 @@ class Tagging(Task):
         """One word per line with its tag in the scheme of the user's files; if known, the gold tag is the column
         between, as conlleval expects."""
         return {f"predictions{ending}.txt": "\n".join(_column_lines(examples, predictions, spec.scheme or "BIO"))}
-
-
-def _always(tag: str, probability: tuple[float, ...] = ()) -> Predict:
-    return lambda examples: [
-        TagPrediction((tag,) * len(each.words), probability * len(each.words)) for each in examples
-    ]
 
 
 def _column_lines(
