@@ -27,7 +27,6 @@ DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "bad_record": "web pages that cannot be read, dropped",
     "extraction_failed": "web pages whose text could not be extracted, dropped",
     "bad_quotes": "rows with unclosed or undoubled quotes, read literally",
-    "repeated_name": "JSON objects with a repeated field, of which the last is used",
     "repeated_key": "examples with the name of another example, renamed",
     "moved_span": "answers that are not at their stated position, taken from the nearest occurrence",
     "several_spans": "answers that occur more than once in a passage, without a stated position: the first is used",

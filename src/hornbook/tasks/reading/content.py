@@ -16,6 +16,7 @@ LIST_OF_DATA = re.compile(r'"[dD]ata"\s*:\s*\[')
 CONTROL = re.compile("[\x01-\x08\x0e-\x1b]")  # hardly any text has them, unlike NUL, form feeds and separators
 SAMPLE_CHARACTERS, MAX_CONTROL = 10_000, 0.03
 SPACE = re.compile(r"[\s,]*")
+DECODER = json.JSONDecoder()
 WHOLE = -1  # the number of bytes to read a file in one piece
 BLOCK_BYTES = 1 << 24  # in which the encoding is detected
 
@@ -123,49 +124,36 @@ def _line(text: str, position: int, first_line: int = 1) -> str:
     return f"line {text.count(chr(10), 0, position) + first_line}"
 
 
-class JsonReader:
-    """Reads JSON values from the text of one file."""
+def json_value(text: str, file: str, notes: Notes) -> Any:
+    """The value of a JSON text; raises `ValueError` if it is not JSON."""
+    return _without_escaped_surrogates(json.loads(text), text, file, notes)
 
-    def __init__(self, file: str, notes: Notes):
-        self._file, self._notes = file, notes
-        self._decoder = json.JSONDecoder(object_pairs_hook=self._object)
-        self._place = ""
 
-    def value(self, text: str, place: str) -> Any:
-        """One value; raises `ValueError` if the text is not JSON."""
-        self._place = place
-        return self._cleaned(self._decoder.decode(text), text)
+def read_json_list(path: Path, notes: Notes) -> list[Any]:
+    """The elements of the JSON list in a file; see `json_elements`."""
+    return json_elements(read_text(path, notes), str(path), notes)
 
-    def elements(self, text: str) -> list[Any]:
-        """The elements of a list, or of the list named "data" in an object, up to the first that cannot be parsed."""
-        start = LIST_OF_DATA.search(text) if text.lstrip().startswith("{") else re.match(r"\s*\[", text)
-        if start is None:
-            raise ValueError(
-                f'{self._file} is neither a JSON list nor an object with a list named "data": write it as one'
-            )
-        elements, position = [], SPACE.match(text, start.end()).end()
-        while not text.startswith("]", position):
-            self._place = f"element {len(elements) + 1}"
-            try:
-                value, end = self._decoder.raw_decode(text, position)
-            except (json.JSONDecodeError, RecursionError) as error:
-                detail = f"after element {len(elements)}: {str(error)[:150]}"
-                self._notes.problem("unreadable", self._file, _line(text, position), detail)
-                break
-            elements.append(value)
-            position = SPACE.match(text, end).end()
-        return self._cleaned(elements, text)
 
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields = dict(pairs)
-        if len(fields) < len(pairs):
-            names = [name for name, _ in pairs]
-            repeated = next(name for name in fields if names.count(name) > 1)
-            self._notes.problem("repeated_name", self._file, self._place, f'"{repeated}" occurs twice')
-        return fields
+def json_elements(text: str, file: str, notes: Notes) -> list[Any]:
+    """The elements of a list, or of the list named "data" in an object, up to the first that cannot be parsed."""
+    start = LIST_OF_DATA.search(text) if text.lstrip().startswith("{") else re.match(r"\s*\[", text)
+    if start is None:
+        raise ValueError(f'{file} is neither a JSON list nor an object with a list named "data": write it as one')
+    elements, position = [], SPACE.match(text, start.end()).end()
+    while not text.startswith("]", position):
+        try:
+            value, end = DECODER.raw_decode(text, position)
+        except (json.JSONDecodeError, RecursionError) as error:
+            detail = f"after element {len(elements)}: {str(error)[:150]}"
+            notes.problem("unreadable", file, _line(text, position), detail)
+            break
+        elements.append(value)
+        position = SPACE.match(text, end).end()
+    return _without_escaped_surrogates(elements, text, file, notes)
 
-    def _cleaned(self, value: Any, text: str) -> Any:
-        return without_surrogates(value, self._file, self._notes) if ESCAPED_SURROGATE.search(text) else value
+
+def _without_escaped_surrogates(value: Any, text: str, file: str, notes: Notes) -> Any:
+    return without_surrogates(value, file, notes) if ESCAPED_SURROGATE.search(text) else value
 
 
 def without_surrogates(value: Any, file: str, notes: Notes) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.tasks.reading.content import JsonReader, read_text
+from hornbook.tasks.reading.content import read_json_list
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import QuestionLayout, RawQuestion
 
@@ -26,7 +26,7 @@ def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion
         "'unknown' means no answer"
     )
     file = str(path)
-    for number, story in enumerate(JsonReader(file, notes).elements(read_text(path, notes)), 1):
+    for number, story in enumerate(read_json_list(path, notes), 1):
         place = f"story {number}"
         try:
             name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, split))
@@ -68,7 +68,7 @@ class Conversation:
 def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
     """The stories of a CoQA file with their turns unchanged, for models that continue the conversation."""
     conversations = []
-    for number, story in enumerate(JsonReader(str(path), notes).elements(read_text(path, notes)), 1):
+    for number, story in enumerate(read_json_list(path, notes), 1):
         try:
             turns = [
                 (turn, question, tuple(answer["input_text"].strip() for answer in answers_of_turn))

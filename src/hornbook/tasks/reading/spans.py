@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.tasks.reading.cells import find_column, key_column, key_of, plain, whole_number
-from hornbook.tasks.reading.content import JsonReader, decoded, read_text
+from hornbook.tasks.reading.content import decoded, json_elements, read_json_list, read_text
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import RowTable, is_missing
@@ -51,7 +51,7 @@ class QuestionLayout(FileLayout):
 
 def squad_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
     file = str(path)
-    for number, article in enumerate(JsonReader(file, notes).elements(read_text(path, notes)), 1):
+    for number, article in enumerate(read_json_list(path, notes), 1):
         try:
             title, paragraphs = str(article.get("title") or ""), list(article["paragraphs"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -235,7 +235,7 @@ def trivia_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuesti
         yield from squad_questions(path, split, notes)
         return
     file, text = str(path), read_text(path, notes)
-    items, evidence, is_verified = JsonReader(file, notes).elements(text), _evidence(path), bool(VERIFIED.search(text))
+    items, evidence, is_verified = json_elements(text, file, notes), _evidence(path), bool(VERIFIED.search(text))
     for number, item in enumerate(items, 1):
         place = f"element {number}"
         try:

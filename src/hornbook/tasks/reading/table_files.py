@@ -13,8 +13,9 @@ from hornbook.extras import import_extra
 from hornbook.tasks.reading.content import (
     LIST_OF_DATA,
     WHOLE,
-    JsonReader,
     decoded,
+    json_elements,
+    json_value,
     lines_of,
     read_text,
     text_pieces,
@@ -93,8 +94,8 @@ def _open_table(path: Path, notes: Notes, num_bytes: int) -> _OpenTable:
         text = read_text(path, notes)
         if not text.lstrip().startswith("[") and not LIST_OF_DATA.search(text[:2000]):
             return _OpenTable(_json_rows(text.split("\n"), str(path), notes))
-        elements = JsonReader(str(path), notes).elements(text)
-        return _OpenTable([object_row(f"element {number}", value) for number, value in enumerate(elements, 1)])
+        elements = enumerate(json_elements(text, str(path), notes), 1)
+        return _OpenTable([object_row(f"element {number}", value) for number, value in elements])
     return _open_delimited(path, suffix, notes, num_bytes)
 
 
@@ -181,13 +182,12 @@ def _row(columns: list[str], place: str, fields: list[str]) -> Row:
 
 
 def _json_rows(lines: Iterable[str], file: str, notes: Notes) -> Iterator[Row]:
-    reader = JsonReader(file, notes)
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         place = f"line {number}"
         try:
-            yield object_row(place, reader.value(line, place))
+            yield object_row(place, json_value(line, file, notes))
         except (json.JSONDecodeError, RecursionError) as error:
             if notes.strict:  # raise now, before the problems of later lines
                 notes.problem("bad_json", file, place, str(error)[:200])
