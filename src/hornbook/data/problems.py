@@ -36,7 +36,6 @@ DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "no_name": "identifiers without a label in a file of names, ignored",
     "not_names": "JSON files in a folder that hold no labels, skipped",
     "duplicate_edge": "edges that are given more than once, merged with their weights added",
-    "self_loop": "edges from an entity to itself, kept",
     "missing_surface": "linked words that do not occur in their sentence, dropped",
     "unseen_label": "labels of a dev or test split that do not occur in training, so that no prediction can be right",
 }

@@ -194,20 +194,13 @@ def _merge_duplicates(triples: Triples) -> dict[str, np.ndarray]:
     is_new[1:] = (columns[:, 1:] != columns[:, :-1]).any(0)
     starts = np.flatnonzero(is_new)
     if num_duplicates := len(order) - len(starts):
-        first = int(np.flatnonzero(~is_new)[0])
-        triples.problems.add(Problem("duplicate_edge", _format_edge(triples, columns[:, first]), count=num_duplicates))
+        entities, relations = list(triples.entities), list(triples.relations)
+        head, relation, tail = columns[:, np.flatnonzero(~is_new)[0]]
+        edge = f"{entities[head]} {relations[relation]} {entities[tail]}"
+        triples.problems.add(Problem("duplicate_edge", edge, count=num_duplicates))
     heads, relation_ids, tails = columns[:, starts]
-    if num_loops := int((heads == tails).sum()):
-        first = int(np.flatnonzero(heads == tails)[0])
-        loop = _format_edge(triples, (heads[first], relation_ids[first], tails[first]))
-        triples.problems.add(Problem("self_loop", loop, count=num_loops))
     sums = np.add.reduceat(weights[order].astype(np.float64), starts)
     return {"heads": heads, "kinds": relation_ids, "tails": tails, "weights": sums, "splits": splits[order][starts]}
-
-
-def _format_edge(triples: Triples, edge: Sequence[int]) -> str:
-    entities, relations = list(triples.entities), list(triples.relations)
-    return f"{entities[edge[0]]} {relations[edge[1]]} {entities[edge[2]]}"
 
 
 def _adjacency(heads: np.ndarray, tails: np.ndarray, num_entities: int) -> dict[str, np.ndarray]:
