@@ -126,7 +126,7 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
     Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression), and
     `thresholds.png` for questions that may have no answer.
     """
-    order, mistakes = run.task_kind.mistakes(run.predictions, MAX_MISTAKES)
+    order, mistakes = run.task_kind.worst_mistakes(run.predictions, MAX_MISTAKES)
     curves, stages = None, []
     if has_curves(run):
         alt = "Training loss, dev loss and dev scores by step"

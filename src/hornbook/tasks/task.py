@@ -14,7 +14,7 @@ supplies its published head for the task's `head_config`.
 | report | `description`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -64,6 +64,7 @@ class Task:
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none
+    mistake_order: ClassVar[str] = "most confident errors"  # how `mistakes` are sorted
     pipeline: ClassVar[str] = ""  # name on the Hugging Face Hub
     pipeline_arguments: ClassVar[str] = ""
     has_pipeline: ClassVar[bool] = True  # in `transformers`, which dropped some in version 5
@@ -256,9 +257,15 @@ class Task:
         return "class"
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        """(description of the order, the worst mistakes in rows of `predictions-dev.jsonl`)."""
-        return "", []
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        """Yields (how bad it is, mistake) for the mistakes in rows of `predictions-dev.jsonl`."""
+        return iter(())
+
+    @classmethod
+    def worst_mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        """(description of the order, the `most` worst mistakes in rows of `predictions-dev.jsonl`)."""
+        found = sorted(cls.mistakes(rows), key=lambda each: -each[0])
+        return f"{cls.mistake_order}, of {len(found):,} in {len(rows):,} examples", [each for _, each in found[:most]]
 
     @classmethod
     def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:

@@ -2,7 +2,7 @@
 over the choices of one question."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,18 +154,16 @@ class Choice(Task):
         return confusion_matrix([(names[gold], names[predicted]) for gold, predicted in choices], names, "questions")
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        wrong = [row for row in rows if "choice" in row and row["choice"] != row["gold"]]
-        wrong.sort(key=lambda row: -confidence(row))
-        mistakes = []
-        for row in wrong[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            if "choice" not in row or row["choice"] == row["gold"]:
+                continue
             choices, probabilities, gold = row.get("choices") or [], row.get("probabilities") or [], row["gold"]
             right = f"choice {gold + 1}" + (f": {choices[gold]}" if gold < len(choices) else "")
             of_gold = percent(number(probabilities[gold])) if gold < len(probabilities) else ""
             note = f"probability {percent(confidence(row))}" + (f", gold choice {of_gold}" if of_gold else "")
             predicted = f"choice {row['choice'] + 1}: {row.get('choice_text', '')}"
-            mistakes.append(Mistake.of(row, right, predicted, note))
-        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
+            yield confidence(row), Mistake.of(row, right, predicted, note)
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> tuple[str, list[str]]:

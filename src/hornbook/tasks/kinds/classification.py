@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -139,16 +139,14 @@ class Classification(SequenceTask):
         return tally_classes(([(str(row["gold"]),)], [(str(row["label"]),)]) for row in judged.rows if "label" in row)
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        wrong = [row for row in rows if "label" in row and row["label"] != row["gold"]]
-        wrong.sort(key=lambda row: -confidence(row))
-        mistakes = []
-        for row in wrong[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            if "label" not in row or row["label"] == row["gold"]:
+                continue
             probability = number((row.get("probabilities") or {}).get(row["gold"]))
             other = f", gold label {percent(probability)}" if math.isfinite(probability) else ""
             note = f"probability {percent(confidence(row))}{other}"
-            mistakes.append(Mistake.of(row, str(row["gold"]), str(row["label"]), note))
-        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
+            yield confidence(row), Mistake.of(row, str(row["gold"]), str(row["label"]), note)
 
     @classmethod
     def graded(cls, prediction: ClassPrediction, registered: "RegisteredTask") -> str:

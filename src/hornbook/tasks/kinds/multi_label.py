@@ -7,7 +7,7 @@ threshold is chosen on dev.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ class MultiLabel(SequenceTask):
     description = "any number of labels per text"
     problem_type = "multi_label_classification"
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
+    mistake_order = "largest errors"
     has_labels = True
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
     saved_fields = ("metrics", "threshold")
@@ -132,23 +133,13 @@ class MultiLabel(SequenceTask):
         return tally_classes(tuple([(str(each),) for each in row[side]] for side in ("gold", "labels")) for row in rows)
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        def distance(row: dict) -> float:
-            probabilities = row.get("probabilities") or {}
-            return sum(abs(number(each) - (name in row["gold"])) for name, each in probabilities.items())
-
-        wrong = [row for row in rows if set(row.get("labels") or []) != set(row["gold"])]
-        wrong.sort(key=lambda row: -distance(row))
-        mistakes = [
-            Mistake.of(
-                row,
-                ", ".join(row["gold"]) or "none",
-                ", ".join(row.get("labels") or []) or "none",
-                f"sum of absolute probability errors {distance(row):.2f}",
-            )
-            for row in wrong[:most]
-        ]
-        return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            labels, probabilities = row.get("labels") or [], row.get("probabilities") or {}
+            if set(labels) != set(row["gold"]):
+                error = sum(abs(number(each) - (name in row["gold"])) for name, each in probabilities.items())
+                gold, predicted = (", ".join(names) or "none" for names in (row["gold"], labels))
+                yield error, Mistake.of(row, gold, predicted, f"sum of absolute probability errors {error:.2f}")
 
 
 def _joined(labels: tuple[str, ...]) -> str:

@@ -1,6 +1,6 @@
 """Regression: a number for a text or a pair, trained on the squared error."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ class Regression(SequenceTask):
     description = "one number per text"
     problem_type = "regression"
     default_metrics = ("pearson", "spearman")
+    mistake_order = "largest errors"
     number_metrics = ("pearson", "spearman", "mean_squared_error")
     pipeline_arguments = ', function_to_apply="none"'
     decoding = "print(logits[:, 0])\n"
@@ -77,13 +78,11 @@ class Regression(SequenceTask):
         return None
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        pairs = [(number(row["gold"]), number(row["value"]), row) for row in rows if "value" in row]
-        pairs.sort(key=lambda each: -abs(each[1] - each[0]))
-        mistakes = [
-            Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}") for gold, value, row in pairs[:most]
-        ]
-        return f"largest errors, of {len(pairs):,} examples", mistakes
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            if "value" in row:
+                gold, value = number(row["gold"]), number(row["value"])
+                yield abs(value - gold), Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}")
 
     @classmethod
     def graded(cls, prediction: float, registered: "RegisteredTask") -> str:

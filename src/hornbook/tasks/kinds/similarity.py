@@ -5,7 +5,7 @@ trained with in-batch negatives, scored pairs by the squared error of the cosine
 correlation, others by whether each text finds its pair among all pairs of the split.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -65,6 +65,7 @@ class Similarity(Task):
     max_length = 256
     tab_separated = "a text and its pair"
     has_baselines = False
+    mistake_order = "nearest wrong results"
     pipeline = "sentence-similarity"
     has_pipeline = False
     hf_class = "Model"
@@ -212,20 +213,14 @@ class Similarity(Task):
     # ---- reporting
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        """The pairs that other texts come before, those that are farthest behind first."""
-        wrong = [row for row in rows if number(row.get("rank", 1)) > 1 and not isinstance(row["gold"], float)]
-        wrong.sort(key=lambda row: number(row["similarity"]) - number(row["wrong_similarity"]))
-        mistakes = [
-            Mistake.of(
-                {"key": row.get("key"), "text": row.get("text", "")},
-                f"{row.get('pair', '')} ({number(row['similarity']):.3f})",
-                f"{row['nearest_wrong']} ({number(row['wrong_similarity']):.3f})",
-                f"rank {int(number(row['rank']))}",
-            )
-            for row in wrong[:most]
-        ]
-        return f"nearest wrong results, of {len(wrong):,} in {len(rows):,} examples", mistakes
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        """The pairs that other texts come before: the farther behind, the worse."""
+        for row in rows:
+            if number(row.get("rank", 1)) > 1 and not isinstance(row["gold"], float):
+                right, wrong = number(row["similarity"]), number(row["wrong_similarity"])
+                gold, predicted = f"{row.get('pair', '')} ({right:.3f})", f"{row['nearest_wrong']} ({wrong:.3f})"
+                texts = {"key": row.get("key"), "text": row.get("text", "")}
+                yield wrong - right, Mistake.of(texts, gold, predicted, f"rank {int(number(row['rank']))}")
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> Any:

@@ -8,7 +8,7 @@ threshold.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,6 +92,7 @@ class Spans(Task):
     tab_separated = "the question and the passage"
     unscored_hint = "; use task='squad2' or task='spans-or-none' for them"
     label_scope = "passage"
+    mistake_order = "most confident answers without a word in common with a gold answer"
     pipeline = "question-answering"
     has_pipeline = False
     hf_class = "ForQuestionAnswering"
@@ -303,17 +304,13 @@ class Spans(Task):
         return confusion_matrix(pairs, list(names), "questions")
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        missed = [row for row in rows if _is_miss(row)]
-        missed.sort(key=lambda row: (not row.get("answer"), -confidence(row)))
-        mistakes = []
-        for row in missed[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in filter(_is_miss, rows):
             gold = " / ".join(dict.fromkeys(map(str, row["gold"]))) or "no answer"
             note = f"probability {percent(confidence(row))}" if row.get("answer") else "not answered"
             predicted = cut(str(row.get("answer") or "no answer"), 200)
-            mistakes.append(Mistake.of(row, cut(gold, 200), predicted, note))
-        order = "most confident answers without a word in common with a gold answer"
-        return f"{order}, of {len(missed):,} in {len(rows):,} questions", mistakes
+            badness = confidence(row) if row.get("answer") else -1.0
+            yield badness, Mistake.of(row, cut(gold, 200), predicted, note)
 
     @classmethod
     def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:

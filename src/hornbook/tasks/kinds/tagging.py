@@ -54,6 +54,7 @@ class Tagging(Task):
     default_metrics = ("entity_f1", "tag_accuracy")
     has_labels = True
     label_scope = "word"
+    mistake_order = "most wrong tags (marked as: gold, not predicted)"
     pipeline = "token-classification"
     hf_class = "ForTokenClassification"
     decoding = (
@@ -233,20 +234,15 @@ class Tagging(Task):
         return "type of entity" if judged.has_entities else "tag"
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        def num_wrong(row: dict) -> int:
-            return sum(a != b for a, b in zip(row["gold"], row["tags"], strict=False))
-
-        wrong = [row for row in rows if "tags" in row and num_wrong(row)]
-        wrong.sort(key=lambda row: -num_wrong(row))
-        mistakes = []
-        for row in wrong[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            num_wrong = sum(a != b for a, b in zip(row["gold"], row.get("tags") or [], strict=False))
+            if not num_wrong:
+                continue
             words = zip(row.get("words") or [], row["gold"], row["tags"], strict=False)
             fragments = [Fragment(str(word), "" if a == b else f"{a}, not {b}") for word, a, b in words]
-            note = f"{num_wrong(row)} of {len(row['tags'])} tags wrong"
-            mistakes.append(Mistake(str(row.get("key", "")), [fragments], "", "", note))
-        order = "most wrong tags (marked as: gold, not predicted)"
-        return f"{order}, of {len(wrong):,} sentences with errors in {len(rows):,}", mistakes
+            note = f"{num_wrong} of {len(row['tags'])} tags wrong"
+            yield num_wrong, Mistake(str(row.get("key", "")), [fragments], "", "", note)
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> str:
