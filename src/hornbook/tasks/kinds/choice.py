@@ -14,7 +14,7 @@ from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
 from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, choice_order
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.table_files import FORMATS
@@ -78,8 +78,8 @@ class Choice(Task):
         choices = fields[several] if several else [fields[name] for name in numbered]
         if context is None or not isinstance(choices, list | tuple) or not choices:
             return None
-        start = plain(fields[beginning]) if beginning else ""
-        return ChoiceExample(key, plain(fields[context]), tuple(map(plain, choices)), start)
+        start = as_text(fields[beginning]) if beginning else ""
+        return ChoiceExample(key, as_text(fields[context]), tuple(map(as_text, choices)), start)
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> ChoiceExample | None:

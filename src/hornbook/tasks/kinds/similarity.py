@@ -20,7 +20,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.infer_columns import PAIRS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.similarity import SIMILAR, OwnSimilar
@@ -85,7 +85,7 @@ class Similarity(Task):
         names = next((each for each in (*SIMILAR, *PAIRS) if all(name in fields for name in each)), None)
         if names is None:
             return None
-        return SimilarityExample(key, *(plain(fields[name]) for name in (*names, "negative") if name in fields))
+        return SimilarityExample(key, *(as_text(fields[name]) for name in (*names, "negative") if name in fields))
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SimilarityExample | None:

@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
@@ -127,7 +127,7 @@ class Spans(Task):
         question, passage = first_field(fields, QUESTIONS), first_field(fields, PASSAGES)
         if question is None or passage is None:
             return None
-        return SpanExample(key, plain(fields[question]), plain(fields[passage]))
+        return SpanExample(key, as_text(fields[question]), as_text(fields[passage]))
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SpanExample | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS
 from hornbook.tasks.reading.rows import is_missing
 from hornbook.tasks.reading.texts import OwnTexts
@@ -47,9 +47,9 @@ class SequenceTask(Task):
         pair = next((names for names in PAIRS if all(name in fields for name in names)), None)
         if pair:
             second = fields[pair[1]]
-            return TextExample(key, plain(fields[pair[0]]), None if is_missing(second) else plain(second))
+            return TextExample(key, as_text(fields[pair[0]]), None if is_missing(second) else as_text(second))
         name = first_field(fields, TEXTS)
-        return None if name is None else TextExample(key, plain(fields[name]))
+        return None if name is None else TextExample(key, as_text(fields[name]))
 
     @classmethod
     def from_text(cls, key: str, text: str) -> TextExample:

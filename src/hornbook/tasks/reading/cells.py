@@ -56,7 +56,7 @@ def find_column(
         return requested
     candidates = [] if requested else table.named(names)
     if len(candidates) > 1 and candidates[0].lower() not in names[:num_sure] and not may_be_missing:
-        raise several_columns(table, role, candidates)
+        raise ambiguous_columns_error(table, role, candidates)
     if not candidates and not may_be_missing:
         raise ValueError(
             f"{table.file}: no column for the {what or role} (looked for {', '.join(names)}); name it with {role}= "
@@ -65,14 +65,14 @@ def find_column(
     return candidates[0] if candidates else None
 
 
-def several_columns(table: RowTable, role: str, candidates: list[str]) -> ValueError:
-    return without_names(table) or ValueError(
+def ambiguous_columns_error(table: RowTable, role: str, candidates: list[str]) -> ValueError:
+    return headerless_error(table) or ValueError(
         f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as "
         f"{role}={candidates[0]!r}"
     )
 
 
-def without_names(table: RowTable) -> ValueError | None:
+def headerless_error(table: RowTable) -> ValueError | None:
     """An error if the names of the columns look like values."""
     if not any(is_number(name) for name in table.columns):
         return None
@@ -89,14 +89,14 @@ def are_withheld(cells: list[Any]) -> bool:
 
 def key_of(row: Row, column: str | None, index: int) -> str:
     value = row.fields.get(column) if column else None
-    return str(index) if is_missing(value) else name_of(value)
+    return str(index) if is_missing(value) else as_label(value)
 
 
-def plain(value: Any) -> str:
-    return "" if is_missing(value) else value if isinstance(value, str) else name_of(value)
+def as_text(value: Any) -> str:
+    return "" if is_missing(value) else value if isinstance(value, str) else as_label(value)
 
 
-def name_of(value: Any) -> str:
+def as_label(value: Any) -> str:
     """A class as text; whole floats lose their ".0", as data frames turn 1 into 1.0 in columns with missing values."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -105,11 +105,11 @@ def name_of(value: Any) -> str:
     return str(value).strip()
 
 
-def one_class(cell: Any) -> str | None:
-    return None if is_missing(cell) else name_of(cell)
+def parse_label(cell: Any) -> str | None:
+    return None if is_missing(cell) else as_label(cell)
 
 
-def number(cell: Any) -> float | None:
+def parse_number(cell: Any) -> float | None:
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         return None
     try:
@@ -129,18 +129,18 @@ def is_decimal_comma(cells: Iterable[Any]) -> bool:
     return all(map(COMMA_NUMBER.fullmatch, texts)) and any(len(each) not in (0, 3) for each in decimals)
 
 
-def number_with_comma(cell: Any) -> float | None:
-    return number(cell.replace(",", ".") if isinstance(cell, str) else cell)
+def parse_decimal_comma(cell: Any) -> float | None:
+    return parse_number(cell.replace(",", ".") if isinstance(cell, str) else cell)
 
 
-def several_classes(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
+def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
     def parse(cell: Any) -> tuple[str, ...] | None:
         if isinstance(cell, dict):  # columns of 0 and 1
             return tuple(name for name, value in cell.items() if _is_set(value))
         if cell is None or (isinstance(cell, float) and is_missing(cell)):
             return None
         names = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
-        return tuple(dict.fromkeys(name_of(name) for name in names if not is_missing(name)))
+        return tuple(dict.fromkeys(as_label(name) for name in names if not is_missing(name)))
 
     return parse
 
@@ -149,12 +149,12 @@ def _is_set(value: Any) -> bool:
     return not is_missing(value) and str(value).strip().lower() in ("1", "1.0", "true", "yes")
 
 
-def separator_of(cells: list[Any]) -> str:
+def detect_separator(cells: list[Any]) -> str:
     texts = [cell for cell in cells if isinstance(cell, str)]
     return next((mark for mark in SEPARATORS if any(mark in text for text in texts)), ",")
 
 
-def whole_number(value: Any) -> int | None:
+def parse_int(value: Any) -> int | None:
     try:
         return None if is_missing(value) else int(float(value))
     except (TypeError, ValueError, OverflowError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.cells import are_withheld, convert_rows, find_column, key_column, plain
+from hornbook.tasks.reading.cells import are_withheld, as_text, convert_rows, find_column, key_column
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, is_missing
@@ -100,15 +100,15 @@ def choice_order(name: str) -> tuple[int, str]:
 def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(choices, their names in the file such as A, B, …)."""
     if len(columns.choices) > 1:
-        return tuple(plain(row.fields.get(name)).strip() for name in columns.choices) if row.fields else (), ()
+        return tuple(as_text(row.fields.get(name)).strip() for name in columns.choices) if row.fields else (), ()
     cell = row.fields.get(columns.choices[0])
     if isinstance(cell, dict):  # {"label": ["A", …], "text": […]}
         cell = [{"label": a, "text": b} for a, b in zip(cell.get("label", ()), cell.get("text", ()), strict=False)]
     if not isinstance(cell, list | tuple):
         return (), ()
     if all(isinstance(each, dict) for each in cell):
-        return tuple(plain(each.get("text")) for each in cell), tuple(plain(each.get("label")) for each in cell)
-    return tuple(plain(each) for each in cell), ()
+        return tuple(as_text(each.get("text")) for each in cell), tuple(as_text(each.get("label")) for each in cell)
+    return tuple(as_text(each) for each in cell), ()
 
 
 def _first_number(tables: Tables, columns: Mapping[str, _Columns], num_choices: int, notes: Notes) -> int:
@@ -117,7 +117,7 @@ def _first_number(tables: Tables, columns: Mapping[str, _Columns], num_choices: 
     for split, table in tables.items():
         label = columns[split].label
         if label and not any(_choices(row, columns[split])[1] for row in table.rows):
-            labels |= {plain(value) for value in table.values(label)}
+            labels |= {as_text(value) for value in table.values(label)}
     if str(num_choices) in labels and "0" not in labels:
         notes.log(f"labels count choices from 1 to {num_choices}")
         return 1
@@ -134,7 +134,7 @@ def _examples(
 
     def convert(row: Row, key: str) -> tuple[ChoiceExample, Defect | None]:
         choices, names = _choices(row, columns)
-        context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
+        context, beginning = (as_text(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
         label = defect = None
         if has_labels:
             label, defect = _label(row.fields.get(columns.label), choices, names, first_number)
@@ -154,7 +154,7 @@ def _label(
     """(index of the right choice, defect) from its name, number, text or letter."""
     if is_missing(cell):
         return None, ("no_label", "the label is empty")
-    label = plain(cell).strip()
+    label = as_text(cell).strip()
     if label in names:
         return names.index(label), None
     if re.fullmatch(r"\d+", label) and 0 <= int(label) - first_number < len(choices):

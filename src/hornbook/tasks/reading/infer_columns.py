@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hornbook.models.head_config import ProblemType
-from hornbook.tasks.reading.cells import KEYS, is_decimal_comma, key_column, several_columns, without_names
+from hornbook.tasks.reading.cells import KEYS, ambiguous_columns_error, headerless_error, is_decimal_comma, key_column
 from hornbook.tasks.reading.notes import RequestedColumns
 from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
 
@@ -287,7 +287,7 @@ def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError
             f"{table.file} {broken.place}: no row can be read ({broken.broken[1] or broken.broken[0]}); check the file"
         )
     if candidates:
-        return several_columns(table, role, [column.name for column in candidates])
-    return without_names(table) or ValueError(
+        return ambiguous_columns_error(table, role, [column.name for column in candidates])
+    return headerless_error(table) or ValueError(
         f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.names})"
     )

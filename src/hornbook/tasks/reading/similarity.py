@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hornbook.tasks.reading.cells import convert_rows, key_column, number, plain
+from hornbook.tasks.reading.cells import as_text, convert_rows, key_column, parse_number
 from hornbook.tasks.reading.infer_columns import PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
@@ -78,11 +78,11 @@ def _examples(table: RowTable, columns: SimilarColumns, split: str, notes: Notes
     text_columns = {name: getattr(columns, name) for name in ("text", "pair", "negative") if getattr(columns, name)}
 
     def convert(row: Row, key: str) -> tuple[SimilarityExample, Defect | None]:
-        texts = {name: plain(row.fields.get(column)).strip() for name, column in text_columns.items()}
+        texts = {name: as_text(row.fields.get(column)).strip() for name, column in text_columns.items()}
         score = defect = None
         if columns.score:
             try:
-                score = number(row.fields.get(columns.score))
+                score = parse_number(row.fields.get(columns.score))
                 defect = ("no_label", "the score is empty") if score is None else None
             except ValueError as error:
                 defect = ("bad_number", f"the score, in column '{columns.score}': {error}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.cells import find_column, key_column, key_of, plain, whole_number
+from hornbook.tasks.reading.cells import as_text, find_column, key_column, key_of, parse_int
 from hornbook.tasks.reading.content import decoded, json_elements, read_json_list, read_text
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes
@@ -188,10 +188,10 @@ class OwnSpans(TabularLayout):
         questions = (
             RawQuestion(
                 key_of(row, key, index),
-                plain(row.fields.get(question)).strip(),
-                plain(row.fields.get(passage)),
+                as_text(row.fields.get(question)).strip(),
+                as_text(row.fields.get(passage)),
                 None if answer is None or row.broken else _in_cells(row.fields.get(answer), row.fields.get(start)),
-                plain(row.fields.get(title)) if title else "",
+                as_text(row.fields.get(title)) if title else "",
                 row.place,
                 row.broken,
             )
@@ -206,7 +206,7 @@ def _in_cells(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:
     texts = cell if isinstance(cell, list | tuple) else [] if is_missing(cell) else [cell]
     starts = start if isinstance(start, list | tuple) else [start]
     starts = [*starts, *[None] * len(texts)]
-    return tuple(dict.fromkeys(zip(map(plain, texts), map(whole_number, starts), strict=False)))
+    return tuple(dict.fromkeys(zip(map(as_text, texts), map(parse_int, starts), strict=False)))
 
 
 def is_squad(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.metrics.tagging import MARKED
-from hornbook.tasks.reading.cells import convert_rows, find_column, key_column, name_of, plain
+from hornbook.tasks.reading.cells import as_label, as_text, convert_rows, find_column, key_column
 from hornbook.tasks.reading.content import lines_of, read_text
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
@@ -205,14 +205,14 @@ def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExam
 
 def as_words(cell: Any) -> tuple[str, ...]:
     words = text_or_list(cell)
-    return tuple(words.split()) if isinstance(words, str) else tuple(map(name_of, words))
+    return tuple(words.split()) if isinstance(words, str) else tuple(map(as_label, words))
 
 
 def text_or_list(cell: Any) -> str | Iterable[Any]:
     """The list in a cell, also one that is written as JSON; other cells as text."""
     if isinstance(cell, Iterable) and not isinstance(cell, str):
         return cell
-    text = plain(cell)
+    text = as_text(cell)
     try:
         return json.loads(text) if text.lstrip().startswith("[") else text
     except (json.JSONDecodeError, RecursionError):
@@ -247,7 +247,7 @@ def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
     """The sentence in a table cell: a list of words, also as JSON, or a text."""
     content = text_or_list(cell)
     if not isinstance(content, str):
-        return TaggedExample(key, tuple(map(plain, content)))
+        return TaggedExample(key, tuple(map(as_text, content)))
     words = tuple(content.split()) if column.lower() in SPLIT_COLUMNS else words_of(content)
     return TaggedExample(key, words, text=content)
 

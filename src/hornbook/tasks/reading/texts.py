@@ -9,14 +9,14 @@ from typing import Any
 from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.cells import (
     are_withheld,
+    as_text,
     convert_rows,
+    detect_separator,
     is_decimal_comma,
-    number,
-    number_with_comma,
-    one_class,
-    plain,
-    separator_of,
-    several_classes,
+    label_list_parser,
+    parse_decimal_comma,
+    parse_label,
+    parse_number,
 )
 from hornbook.tasks.reading.infer_columns import Columns, infer_columns
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table
@@ -41,8 +41,8 @@ def text_examples(
         has_labels = has_labels and not are_withheld([_label_cell(row, columns) for row in table.rows])
 
     def convert(row: Row, key: str) -> tuple[TextExample, Defect | None]:
-        text = plain(row.fields.get(columns.text)).strip()
-        pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
+        text = as_text(row.fields.get(columns.text)).strip()
+        pair = as_text(row.fields.get(columns.pair)).strip() if columns.pair else None
         label = defect = None
         if has_labels:
             try:
@@ -91,13 +91,13 @@ class OwnTexts(TabularLayout):
             label += ","  # unlike a column that holds the names of classes
         notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
         cells = table.values(columns.label) if columns.label else []
-        parse, details = one_class, ""
+        parse, details = parse_label, ""
         if self.problem_type == "regression":
             has_commas = is_decimal_comma(cells)
-            parse, details = (number_with_comma, " with decimal commas") if has_commas else (number, "")
+            parse, details = (parse_decimal_comma, " with decimal commas") if has_commas else (parse_number, "")
         elif self.problem_type == "multi_label_classification":
-            separator = separator_of(cells)
-            parse = several_classes(separator)
+            separator = detect_separator(cells)
+            parse = label_list_parser(separator)
             details = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
         splits = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
         label = columns.label or "', '".join(columns.labels)
@@ -139,7 +139,7 @@ class TableLayout(TabularLayout):
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
-        parse = number if self.problem_type == "regression" else one_class
+        parse = parse_number if self.problem_type == "regression" else parse_label
         splits = {}
         for split, table in tables.items():
             label = notes.requested.label or self.label

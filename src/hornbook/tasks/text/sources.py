@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hornbook.data.problems import problem_lines
 from hornbook.lifecycle.run_folder import Log
-from hornbook.tasks.reading.cells import key_of, plain
+from hornbook.tasks.reading.cells import as_text, key_of
 from hornbook.tasks.reading.content import read_text
 from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
@@ -88,8 +88,8 @@ def _item(task: TextTask, example: Example) -> Item | None:
     if prompt is None:
         name = task.source.known
         raise ValueError(f"{name} is a tagging task, which cannot be prompted: choose another source.known")
-    fields = {name: plain(value) for name, value in prompt.fields.items()}
-    answers = tuple(map(plain, prompt.answers))
+    fields = {name: as_text(value) for name, value in prompt.fields.items()}
+    answers = tuple(map(as_text, prompt.answers))
     if not answers:
         return None
     if task.choices.from_example and prompt.choices:
@@ -153,18 +153,18 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
             notes.problem(row.broken[0], str(path), row.place, row.broken[1])
             continue
         cell = row.fields.get(task.gold)
-        answers = tuple(map(plain, cell)) if isinstance(cell, list | tuple) else (plain(cell),)
+        answers = tuple(map(as_text, cell)) if isinstance(cell, list | tuple) else (as_text(cell),)
         if not answers or is_missing(answers[0]):
             notes.problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
             continue
-        fields = {name: plain(row.fields.get(name)) for name in table.columns}
+        fields = {name: as_text(row.fields.get(name)) for name in table.columns}
         yield _labelled(task, key_of(row, task.source.key or None, index), fields, answers)
 
 
 def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     """JSON lines with a text, or one text per line as first published, which is detokenised."""
     if path.suffix == ".jsonl":
-        texts = [plain(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
+        texts = [as_text(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
     else:
         texts = [detokenized(line) for line in read_text(path, notes).split("\n") if line.strip()]
     for index, text in enumerate(texts):
