@@ -106,8 +106,8 @@ class Predictor:
         columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
         examples = [example.without_label() for example in self._examples(items)]
-        predicted = iter(self.predict_examples([each for each in examples if not each.problem], on_progress))
-        predictions = [None if each.problem else next(predicted) for each in examples]
+        predicted = iter(self.predict_examples([each for each in examples if not each.reason_unusable], on_progress))
+        predictions = [None if each.reason_unusable else next(predicted) for each in examples]
         if not is_frame(items):
             return predictions
         return with_predictions(items, self.describe(items, predictions))

@@ -48,7 +48,7 @@ THREE_WAY = ("contradiction", "entailment", "neutral")
 ANSWERS = ("f1", "exact")
 
 
-def _glue(name: str, layout: texts.TableLayout, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
+def _glue(name: str, layout: texts.PublishedTable, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
     kind = "regression" if layout.problem_type == "regression" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)

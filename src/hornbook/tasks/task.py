@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
-INPUTS = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
 TINIEST = 1e-300
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 

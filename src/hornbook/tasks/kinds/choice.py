@@ -19,7 +19,7 @@ from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBER
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
-from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
+from hornbook.tasks.task import Predict, Task, first_field, is_list_of_texts
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -64,7 +64,7 @@ class Choice(Task):
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in FORMATS:
             return None
-        return registered.layout.read({INPUTS: [path]}, notes)[INPUTS]
+        return registered.layout.read_inputs(path, notes)
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:

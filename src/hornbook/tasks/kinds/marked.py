@@ -22,7 +22,6 @@ from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import MarkedExample
-from hornbook.tasks.task import INPUTS
 
 if TYPE_CHECKING:
     from hornbook.data.tokenizing import EntityLinkerProtocol
@@ -48,7 +47,7 @@ class Marked:
         layout = registered.layout
         if path.suffix.lower() not in FORMATS and not layout.is_own_format(path):
             return None
-        return layout.read({INPUTS: [path]}, notes)[INPUTS]
+        return layout.read_inputs(path, notes)
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> MarkedExample:

@@ -24,7 +24,7 @@ from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
-from hornbook.tasks.task import INPUTS, Predict, Task, first_field
+from hornbook.tasks.task import Predict, Task, first_field
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
@@ -119,8 +119,8 @@ class Spans(Task):
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return cls.own_layout(allows_no_answer=True).read({INPUTS: [path]}, notes)[INPUTS]
-        return None if registered.layout.takes_columns else registered.layout.read({INPUTS: [path]}, notes)[INPUTS]
+            return cls.own_layout(allows_no_answer=True).read_inputs(path, notes)
+        return None if registered.layout.takes_columns else registered.layout.read_inputs(path, notes)
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:

@@ -24,10 +24,11 @@ from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_b
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.texts import ONE, run_and_decode
+from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, ColumnLayout, read_sentences, sentence_in, words_of
+from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, ConllLayout, read_sentences, sentence_in, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
-from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
+from hornbook.tasks.task import Predict, Task, first_field, is_list_of_texts
 from hornbook.tasks.windows import split_windows
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ class Tagging(Task):
     metrics: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> ColumnLayout:
+    def own_layout(cls, allows_no_answer: bool = False) -> ConllLayout:
         return OWN_TAGS
 
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
-        return cls.prepared({INPUTS: read_sentences(path, notes)}, Notes())[0][INPUTS]
+        return cls.prepared({INPUT_SPLIT: read_sentences(path, notes)}, Notes())[0][INPUT_SPLIT]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TaggedExample | None:

@@ -17,7 +17,7 @@ E = TypeVar("E", bound=Example)
 
 def key_column(table: RowTable, used: Collection[str | None] = ()) -> str | None:
     """The column of the examples' keys, known by its name; `used` columns have another role."""
-    return next((name for name in table.named(KEYS) if name not in used), None)
+    return next((name for name in table.columns_named(KEYS) if name not in used), None)
 
 
 def convert_rows(
@@ -33,7 +33,7 @@ def convert_rows(
     for index, row in enumerate(table.rows):
         example, defect = convert(row, key_of(row, key, index))
         notes.places[split, example.key] = row.place
-        if notes.keeps(row.broken or defect, split, table.file, row.place):
+        if notes.keeps(row.defect or defect, split, table.file, row.place):
             examples.append(example)
     return examples
 
@@ -54,13 +54,13 @@ def find_column(
     if requested and (requested in table.columns or not may_be_missing):
         table.require(requested, role)
         return requested
-    candidates = [] if requested else table.named(names)
+    candidates = [] if requested else table.columns_named(names)
     if len(candidates) > 1 and candidates[0].lower() not in names[:num_sure] and not may_be_missing:
         raise ambiguous_columns_error(table, role, candidates)
     if not candidates and not may_be_missing:
         raise ValueError(
             f"{table.file}: no column for the {what or role} (looked for {', '.join(names)}); name it with {role}= "
-            f"(columns: {table.names})"
+            f"(columns: {table.column_list})"
         )
     return candidates[0] if candidates else None
 
@@ -77,8 +77,8 @@ def headerless_error(table: RowTable) -> ValueError | None:
     if not any(is_number(name) for name in table.columns):
         return None
     return ValueError(
-        f"{table.file}: the first row looks like data ({table.names}); put a row of column names above it, such as "
-        "text, pair, label"
+        f"{table.file}: the first row looks like data ({table.column_list}); put a row of column names above it, such "
+        "as text, pair, label"
     )
 
 

@@ -67,7 +67,7 @@ def _flattened(table: RowTable) -> RowTable:
     for row in table.rows:
         inner = row.fields.get("question")
         if isinstance(inner, dict):
-            row = Row(row.place, {**{k: v for k, v in row.fields.items() if k != "question"}, **inner}, row.broken)
+            row = Row(row.place, {**{k: v for k, v in row.fields.items() if k != "question"}, **inner}, row.defect)
         rows.append(row)
     return RowTable(table.file, columns_of(rows) or table.columns, rows)
 
@@ -86,7 +86,7 @@ def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Colum
     if as_list is None:
         raise ValueError(
             f"{table.file} has no columns for the choices; name them choice0, choice1, … or give a list named choices "
-            f"(its columns are: {table.names})"
+            f"(its columns are: {table.column_list})"
         )
     return _Columns(context, beginning, label, key, (as_list,))
 

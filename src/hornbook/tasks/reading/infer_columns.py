@@ -172,7 +172,7 @@ def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: 
         if missing:
             raise ValueError(
                 f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; name another "
-                f"one with {role}= (columns: {table.names})"
+                f"one with {role}= (columns: {table.column_list})"
             )
 
 
@@ -266,7 +266,7 @@ def _refuse_unread_numbers(table: RowTable, columns: list[Column]) -> None:
         if unread and are_numbers and not column.is_key and not column.is_time:
             raise ValueError(
                 f"{table.file}: column '{column.name}' has {str(unread[0])[:60]!r}, which cannot be read as a number; "
-                f"write numbers such as 1234.5, or name another column with label= (columns: {table.names})"
+                f"write numbers such as 1234.5, or name another column with label= (columns: {table.column_list})"
             )
 
 
@@ -281,13 +281,13 @@ def _is_date(value: Any) -> bool:
 
 
 def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError:
-    broken = next((row for row in table.rows if row.broken is not None), None)
-    if not table.columns and broken is not None:
+    unread = next((row for row in table.rows if row.defect is not None), None)
+    if not table.columns and unread is not None:
         return ValueError(
-            f"{table.file} {broken.place}: no row can be read ({broken.broken[1] or broken.broken[0]}); check the file"
+            f"{table.file} {unread.place}: no row can be read ({unread.defect[1] or unread.defect[0]}); check the file"
         )
     if candidates:
         return ambiguous_columns_error(table, role, [column.name for column in candidates])
     return headerless_error(table) or ValueError(
-        f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.names})"
+        f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.column_list})"
     )

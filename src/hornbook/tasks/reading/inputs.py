@@ -15,15 +15,16 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
+from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_missing, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.table_files import FORMATS, is_streamed, line_pieces, read_table, table_pieces
 from hornbook.tasks.reading.tagging import WORDS
-from hornbook.tasks.reading.texts import OwnTexts, TableLayout
+from hornbook.tasks.reading.texts import OwnTexts, PublishedTable
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
-from hornbook.tasks.task import INPUTS, Task
+from hornbook.tasks.task import Task
 
 COLUMNS = {*TEXTS, *QUESTIONS, *PASSAGES, *CONTEXTS, *WORDS, *(name for pair in PAIRS for name in pair)}
 SUFFIX_OF_DELIMITER = {"\t": ".tsv", ",": ".csv", ";": ".csv"}
@@ -81,10 +82,10 @@ def input_rows(items: Any, kind: str) -> list[InputRow]:
 
 
 def _input_row(example: Example, columns: dict[str, Any], row: Row) -> InputRow:
-    if row.broken:
-        return InputRow(example, columns, row.broken[1] or row.broken[0], is_usable=False)
-    problem = example.problem
-    return InputRow(example, columns, "; ".join(filter(None, (row.note, problem))), not problem)
+    if row.defect:
+        return InputRow(example, columns, row.defect[1] or row.defect[0], is_usable=False)
+    problem = example.reason_unusable
+    return InputRow(example, columns, "; ".join(filter(None, (row.repaired, problem))), not problem)
 
 
 def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, Any]]:
@@ -161,8 +162,8 @@ def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]
     examples = kind.read_file(path, registered, notes)
     if examples is not None:
         return examples
-    if isinstance(layout, TableLayout) and not notes.requested and _is_published(path, layout):
-        return layout.read({INPUTS: [path]}, notes)[INPUTS]
+    if isinstance(layout, PublishedTable) and not notes.requested and _is_published(path, layout):
+        return layout.read_inputs(path, notes)
     if path.suffix.lower() not in FORMATS:
         return _from_lines(list(lines_of(path, notes)), path, kind, notes)
     table = read_table(path, notes)
@@ -178,11 +179,11 @@ def _from_table(table: RowTable, kind: type[Task], notes: Notes) -> list[Example
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
-        notes.problem("kept_bad_row", table.file, row.place, row.note)
-    return layout.from_tables({INPUTS: table}, notes)[INPUTS]
+        notes.problem("kept_bad_row", table.file, row.place, row.repaired)
+    return layout.from_tables({INPUT_SPLIT: table}, notes)[INPUT_SPLIT]
 
 
-def _is_published(path: Path, layout: TableLayout) -> bool:
+def _is_published(path: Path, layout: PublishedTable) -> bool:
     """Whether a tab-separated file has the columns of the published layout."""
     if path.suffix.lower() not in (".tsv", ".txt"):
         return False

@@ -11,14 +11,15 @@ from hornbook.tasks.reading.notes import Defect, Notes
 
 @dataclass(slots=True)
 class Row:
-    """`fields`: cell by column. A row that could not be read has no fields, and `broken` is (kind of problem, detail).
-    `cells`: the raw cells of a row with the wrong number of fields; after `RowTable.repair`, `note` is the defect."""
+    """`fields`: cell by column. A row that could not be read has no fields, and `defect` is (kind of problem, detail).
+    `cells`: the raw cells of a row with the wrong number of fields; `repaired`: the detail of a defect that
+    `RowTable.repair` repaired."""
 
     place: str
     fields: dict[str, Any] = field(default_factory=dict)
-    broken: Defect | None = None
+    defect: Defect | None = None
     cells: list[str] = field(default_factory=list)
-    note: str = ""
+    repaired: str = ""
 
 
 @dataclass(slots=True)
@@ -29,17 +30,17 @@ class RowTable:
     delimiter: str = ","
 
     @property
-    def names(self) -> str:
+    def column_list(self) -> str:
         """The columns for a message: at most 30, each cut after 60 characters."""
         return ", ".join(name if len(name) <= 60 else f"{name[:60]}..." for name in self.columns[:30]) or "none"
 
-    def named(self, names: Iterable[str]) -> list[str]:
+    def columns_named(self, names: Iterable[str]) -> list[str]:
         """The columns that have one of these lower-case names in any case, in the order of `names`."""
         by_name = {column.lower(): column for column in self.columns}
         return [by_name[name] for name in names if name in by_name]
 
     def values(self, column: str) -> list[Any]:
-        return [row.fields.get(column) for row in self.rows if row.broken is None]
+        return [row.fields.get(column) for row in self.rows if row.defect is None]
 
     def repair(self, text: str | None) -> list[Row]:
         """Repairs rows with the wrong number of fields where possible and returns them: missing fields at the end are
@@ -47,14 +48,14 @@ class RowTable:
         repaired = []
         for row in self.rows:
             num_extra = len(row.cells) - len(self.columns)
-            if not row.broken or not row.cells or (num_extra > 0 and text is None):
+            if not row.defect or not row.cells or (num_extra > 0 and text is None):
                 continue
             cells = [*row.cells, *[""] * -num_extra]
             if num_extra > 0:
                 first = self.columns.index(text)
                 last = first + num_extra + 1
                 cells = [*cells[:first], self.delimiter.join(cells[first:last]), *cells[last:]]
-            row.fields, row.note, row.broken = dict(zip(self.columns, cells, strict=True)), row.broken[1], None
+            row.fields, row.repaired, row.defect = dict(zip(self.columns, cells, strict=True)), row.defect[1], None
             repaired.append(row)
         return repaired
 
@@ -64,14 +65,14 @@ class RowTable:
         if column not in self.columns:
             raise ValueError(
                 f"{self.file} has no column '{column}' for the {role}; name the right one with {role}= "
-                f"(columns: {self.names})"
+                f"(columns: {self.column_list})"
             )
 
 
 def object_row(place: str, value: Any) -> Row:
     if isinstance(value, dict):
         return Row(place, value)
-    return Row(place, broken=("bad_json", f"a {type(value).__name__}, not an object"))
+    return Row(place, defect=("bad_json", f"a {type(value).__name__}, not an object"))
 
 
 def columns_of(rows: list[Row]) -> list[str]:

@@ -32,7 +32,7 @@ class RawQuestion:
     answers: tuple[tuple[str, int | None], ...] | None
     title: str = ""
     place: str = ""
-    broken: Defect | None = None  # the kind of problem and its detail
+    defect: Defect | None = None  # the kind of problem and its detail
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def _question(question: Any, passage: str, title: str, place: str) -> RawQuestio
         answers = () if question.get("is_impossible") else answers
         return RawQuestion(str(question["id"]), question["question"].strip(), passage, answers, title, place)
     except (KeyError, TypeError, AttributeError) as error:
-        broken = ("bad_json", f"not in SQuAD's layout: {error!r}")
-        return RawQuestion(key, "", passage, None, title, place, broken)
+        defect = ("bad_json", f"not in SQuAD's layout: {error!r}")
+        return RawQuestion(key, "", passage, None, title, place, defect)
 
 
 def _start(answer: dict) -> int | None:
@@ -111,8 +111,8 @@ def checked(
 def _problem(
     question: RawQuestion, starts: tuple[int, ...], missing: str, split: str, allows_no_answer: bool
 ) -> Defect | None:
-    if question.broken:
-        return question.broken
+    if question.defect:
+        return question.defect
     if not question.question or not question.passage.strip():
         return "empty_text", f"the {'passage' if question.question else 'question'} is empty"
     if question.answers is None and not split.startswith("test"):
@@ -190,10 +190,10 @@ class OwnSpans(TabularLayout):
                 key_of(row, key, index),
                 as_text(row.fields.get(question)).strip(),
                 as_text(row.fields.get(passage)),
-                None if answer is None or row.broken else _in_cells(row.fields.get(answer), row.fields.get(start)),
+                None if answer is None or row.defect else _in_cells(row.fields.get(answer), row.fields.get(start)),
                 as_text(row.fields.get(title)) if title else "",
                 row.place,
-                row.broken,
+                row.defect,
             )
             for index, row in enumerate(table.rows)
         )

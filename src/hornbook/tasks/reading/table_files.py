@@ -159,7 +159,7 @@ def _rows(records: Iterable[Record], columns: list[str]) -> Iterator[Row]:
     blank_rows: list[Row] = []  # at the end of the file they are no rows
     for place, fields in records:
         row = _row(columns, place, fields)
-        if row.broken == BLANK:
+        if row.defect == BLANK:
             blank_rows.append(row)
             continue
         yield from blank_rows
@@ -171,10 +171,10 @@ def _row(columns: list[str], place: str, fields: list[str]) -> Row:
     if not fields and len(columns) == 1:
         fields = [""]
     if not fields:
-        return Row(place, broken=BLANK)
+        return Row(place, defect=BLANK)
     if len(fields) != len(columns):
         detail = f"{len(fields)} fields, expected {len(columns)}"
-        return Row(place, broken=("bad_row", detail), cells=fields)
+        return Row(place, defect=("bad_row", detail), cells=fields)
     return Row(place, dict(zip(columns, fields, strict=True)))
 
 
@@ -191,7 +191,7 @@ def _json_rows(lines: Iterable[str], file: str, notes: Notes) -> Iterator[Row]:
         except (json.JSONDecodeError, RecursionError) as error:
             if notes.strict:  # raise now, before the problems of later lines
                 notes.problem("bad_json", file, place, str(error)[:200])
-            yield Row(place, broken=("bad_json", str(error)[:200]))
+            yield Row(place, defect=("bad_json", str(error)[:200]))
 
 
 def _parquet_rows(path: Path, notes: Notes) -> Iterator[Row]:
@@ -260,7 +260,7 @@ def _open_sheet(records: list[tuple[str, list[Any]]], path: Path, notes: Notes) 
     for place, cells in records[1:]:
         fields = {name: cells[i] if i < len(cells) else None for name, i in zip(opened.columns, used, strict=True)}
         if all(map(is_missing, fields.values())):
-            rows.append(Row(place, broken=("bad_row", "the row is blank")))
+            rows.append(Row(place, defect=("bad_row", "the row is blank")))
         else:
             rows.append(Row(place, without_surrogates(fields, str(path), notes)))
     return opened._replace(rows=rows)

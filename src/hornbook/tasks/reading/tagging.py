@@ -34,7 +34,7 @@ MOSTLY = 0.9  # fraction of lines
 
 
 @dataclass(frozen=True)
-class ColumnLayout(TabularLayout):
+class ConllLayout(TabularLayout):
     """`names`: indices of the columns that can be selected by name; `tag`: the default tag column."""
 
     tag: str = "last"
@@ -98,7 +98,7 @@ def column_number(path: Path, requested: str, names: Mapping[str, int], role: st
 
 
 @dataclass(frozen=True)
-class ColumnFormat:
+class ConllFormat:
     """The format of a column file. `by_tabs`: fields are separated only by tabs, so that words may contain spaces;
     `width`: number of columns; `tags`: values of the last column; `words`: index of the word column."""
 
@@ -138,7 +138,7 @@ class ColumnFormat:
         return len(fields) != self.width or COMMENT.match(line) is not None or not has_tag
 
 
-CONLLU = ColumnFormat(True, 10, words=1, is_conllu=True)
+CONLLU = ConllFormat(True, 10, words=1, is_conllu=True)
 
 
 def _by_tabs(line: str) -> list[str]:
@@ -149,25 +149,25 @@ def _by_blanks(line: str) -> list[str]:
     return BLANK.split(line.strip(" \t"))
 
 
-def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> ColumnFormat:
+def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> ConllFormat:
     """The shape of most lines. In files with numbered words, the word is the second column; with ten columns in
     addition the file is CoNLL-U, whatever its suffix."""
     if is_conllu:
         return CONLLU
     words = [line for line in lines[:SHAPE_LINES] if line.strip() and not line.startswith(("#", DOCUMENT))]
     if not words:
-        return ColumnFormat(False, 1)
+        return ConllFormat(False, 1)
     widths = [Counter(len(split(line)) for line in words).most_common(1)[0] for split in (_by_blanks, _by_tabs)]
     by_tabs = widths[1][1] > widths[0][1] and widths[1][0] > 1
     width = widths[by_tabs][0]
     split = _by_tabs if by_tabs else _by_blanks
-    shape = ColumnFormat(by_tabs, width, frozenset(split(line)[-1] for line in words))
+    shape = ConllFormat(by_tabs, width, frozenset(split(line)[-1] for line in words))
     if width < 2 or not _are_numbered(shape, lines[:SHAPE_LINES]):
         return shape
     return CONLLU if width == 10 and may_be_conllu else replace(shape, words=1)
 
 
-def _are_numbered(shape: ColumnFormat, lines: list[str]) -> bool:
+def _are_numbered(shape: ConllFormat, lines: list[str]) -> bool:
     """Whether the first column numbers the words of each sentence."""
     firsts = [[row[0] for row in rows if not row[0].startswith("#")] for _, rows in shape.sentences(lines)]
     firsts = [[each for each in first if not NOT_A_WORD.fullmatch(each)] for first in firsts if first]
@@ -281,18 +281,18 @@ def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     notes.log(f"columns: words = '{column}'")
     sentences = []
     for index, row in enumerate(table.rows):
-        if row.broken:
-            notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
+        if row.defect:
+            notes.problem(f"kept_{row.defect[0]}", table.file, row.place, row.defect[1])
         sentences.append(sentence_in(str(index), row.fields.get(column), column))
     return sentences
 
 
-OWN_TAGS = ColumnLayout(files=own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))
+OWN_TAGS = ConllLayout(files=own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))
 CONLL_FILES: Patterns = {
     "train": ("eng.train", "train.txt", "train.conll", "*.train"),
     "dev": ("eng.testa", "valid.txt", "dev.txt", "validation.txt", "dev.conll", "valid.conll", "*.testa"),
     "test": ("eng.testb", "test.txt", "test.conll", "*.testb"),
 }
-CONLL2003 = ColumnLayout("last", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
-CONLL2003_POS = ColumnLayout("pos", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
-UD_POS = ColumnLayout("upos", files={each: (f"*-ud-{each}.conllu", f"{each}.conllu") for each in SPLITS})
+CONLL2003 = ConllLayout("last", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
+CONLL2003_POS = ConllLayout("pos", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
+UD_POS = ConllLayout("upos", files={each: (f"*-ud-{each}.conllu", f"{each}.conllu") for each in SPLITS})

@@ -119,7 +119,7 @@ class OwnTexts(TabularLayout):
 
 
 @dataclass(frozen=True)
-class TableLayout(TabularLayout):
+class PublishedTable(TabularLayout):
     """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
     `unnamed` are the columns of files without a header line; `other_label` is the label in another release."""
 
@@ -149,15 +149,15 @@ class TableLayout(TabularLayout):
         return splits
 
 
-COLA = TableLayout("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))
-SST2 = TableLayout("sentence", folder="SST-2")
-MRPC = TableLayout("#1 String", "#2 String", "Quality", folder="MRPC")
-QQP = TableLayout("question1", "question2", "is_duplicate", "id", folder="QQP")
-QNLI = TableLayout("question", "sentence", folder="QNLI")
-RTE = TableLayout("sentence1", "sentence2", folder="RTE")
-WNLI = TableLayout("sentence1", "sentence2", folder="WNLI")
-STSB = TableLayout("sentence1", "sentence2", "score", problem_type="regression", folder="STS-B")
-MNLI = TableLayout(
+COLA = PublishedTable("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))
+SST2 = PublishedTable("sentence", folder="SST-2")
+MRPC = PublishedTable("#1 String", "#2 String", "Quality", folder="MRPC")
+QQP = PublishedTable("question1", "question2", "is_duplicate", "id", folder="QQP")
+QNLI = PublishedTable("question", "sentence", folder="QNLI")
+RTE = PublishedTable("sentence1", "sentence2", folder="RTE")
+WNLI = PublishedTable("sentence1", "sentence2", folder="WNLI")
+STSB = PublishedTable("sentence1", "sentence2", "score", problem_type="regression", folder="STS-B")
+MNLI = PublishedTable(
     "sentence1",
     "sentence2",
     "gold_label",
@@ -170,18 +170,18 @@ MNLI = TableLayout(
         "test-mismatched": ("test_mismatched.tsv",),
     },
 )
-DIAGNOSTIC = TableLayout("sentence1", "sentence2", folder="diagnostic", files={"test": ("diagnostic.tsv",)})
-NSMC = TableLayout(
+DIAGNOSTIC = PublishedTable("sentence1", "sentence2", folder="diagnostic", files={"test": ("diagnostic.tsv",)})
+NSMC = PublishedTable(
     "document", key="id", files={"train": ("ratings_train.txt",), "dev": (), "test": ("ratings_test.txt",)}
 )
-KLUE_NLI = TableLayout(
+KLUE_NLI = PublishedTable(
     "premise",
     "hypothesis",
     "gold_label",
     "guid",
     files={"train": ("klue-nli*_train.json",), "dev": ("klue-nli*_dev.json",), "test": ("klue-nli*_test.json",)},
 )
-BOOLQ = TableLayout(
+BOOLQ = PublishedTable(
     "question",
     "passage",
     "answer",

@@ -149,8 +149,8 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
         raise ValueError("the task does not name the column with the right answer: set gold, such as gold = 'answer'")
     table.require(task.gold, "gold")
     for index, row in enumerate(table.rows):
-        if row.broken:
-            notes.problem(row.broken[0], str(path), row.place, row.broken[1])
+        if row.defect:
+            notes.problem(row.defect[0], str(path), row.place, row.defect[1])
             continue
         cell = row.fields.get(task.gold)
         answers = tuple(map(as_text, cell)) if isinstance(cell, list | tuple) else (as_text(cell),)
@@ -164,7 +164,7 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
 def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     """JSON lines with a text, or one text per line as first published, which is detokenised."""
     if path.suffix == ".jsonl":
-        texts = [as_text(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
+        texts = [as_text(row.fields.get("text")) for row in read_table(path, notes).rows if not row.defect]
     else:
         texts = [detokenized(line) for line in read_text(path, notes).split("\n") if line.strip()]
     for index, text in enumerate(texts):
