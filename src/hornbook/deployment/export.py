@@ -178,7 +178,7 @@ def agreement(
     if original.head_config is None:
         return found | {"smallest_cosine": min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs)}
     task = original.predictor.task
-    predicted = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
+    predicted = [(task.decision(a), task.decision(b)) for a, b in pairs]
     if predicted[0][0] is None:
         return found
     if original.head_config.output_type.per_token:

@@ -134,7 +134,7 @@ def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -
 
 def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
     """The evaluation with the threshold of `task` applied and the scores recomputed."""
-    predictions = task.thresholded(evaluation.predictions)
+    predictions = task.apply_threshold(evaluation.predictions)
     if predictions is evaluation.predictions:
         return evaluation
     return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)())

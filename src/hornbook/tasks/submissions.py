@@ -79,7 +79,7 @@ def _glue_files(registered: RegisteredTask, predictions_by_split: Predictions) -
 
 def _glue_table(registered: RegisteredTask, predictions: list) -> str:
     lines = [
-        f"{index}\t{KINDS[registered.kind].graded(prediction, registered)}"
+        f"{index}\t{KINDS[registered.kind].as_glue_label(prediction, registered)}"
         for index, prediction in enumerate(predictions)
     ]
     return "\n".join(["index\tprediction", *lines]) + "\n"

@@ -41,7 +41,7 @@ class Choice(Task):
 
     name = "choice"
     description = "one of several choices"
-    takes = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
+    accepted_inputs = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
     example = ChoiceExample
     output = "choice"
     default_metrics = ("accuracy",)
@@ -134,7 +134,7 @@ class Choice(Task):
             "probabilities": list(prediction.probabilities),
         }
 
-    def constant(self, gold: list[int]) -> tuple[str, Predict]:
+    def best_constant(self, gold: list[int]) -> tuple[str, Predict]:
         counts = Counter(gold)
         choice = counts.most_common(1)[0][0]
         prediction = ChoicePrediction(choice, tuple(counts[i] / len(gold) for i in range(self.num_choices)))

@@ -116,7 +116,7 @@ class Classification(SequenceTask):
         names = ("label", "probability", "probabilities")
         return example.inputs | {name: getattr(prediction, name) for name in names}
 
-    def constant(self, gold: list[str]) -> tuple[str, Predict]:
+    def best_constant(self, gold: list[str]) -> tuple[str, Predict]:
         counts = Counter(gold)
         label = counts.most_common(1)[0][0]
         prediction = ClassPrediction(label, {name: counts[name] / len(gold) for name in self.head_config.labels})
@@ -126,7 +126,7 @@ class Classification(SequenceTask):
         return same_label(examples, predictions, str)
 
     @property
-    def correlation(self) -> "Classification":
+    def with_correlation_metric(self) -> "Classification":
         return replace(self, metrics=("matthews",))
 
     @classmethod
@@ -149,7 +149,7 @@ class Classification(SequenceTask):
             yield confidence(row), Mistake.of(row, str(row["gold"]), str(row["label"]), note)
 
     @classmethod
-    def graded(cls, prediction: ClassPrediction, registered: "RegisteredTask") -> str:
+    def as_glue_label(cls, prediction: ClassPrediction, registered: "RegisteredTask") -> str:
         if prediction.label not in registered.labels:
             raise ValueError(
                 f"the grader of {registered.name} accepts {', '.join(registered.labels)}, but the model predicts "

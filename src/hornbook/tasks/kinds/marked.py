@@ -119,7 +119,9 @@ class Relation(Marked, Classification):
 
     name = "relation"
     description = "the relation between two marked mentions"
-    takes = "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
+    accepted_inputs = (
+        "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
+    )
     marks = ("[HD]", "[TL]")
     default_metrics = ("macro_f1", "accuracy")
     other_metrics = ()
@@ -145,7 +147,7 @@ class Relation(Marked, Classification):
 class EntityTyping(Marked, MultiLabel):
     name = "entity-typing"
     description = "the types of a marked mention"
-    takes = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
+    accepted_inputs = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
     default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 

@@ -79,21 +79,21 @@ class MultiLabel(SequenceTask):
         labels = tuple(label for label, p in probabilities.items() if p >= self.threshold)
         return ClassPrediction(labels, probabilities)
 
-    def thresholded(self, predictions: list[ClassPrediction]) -> list[ClassPrediction]:
+    def apply_threshold(self, predictions: list[ClassPrediction]) -> list[ClassPrediction]:
         return [self.prediction_for(each.probabilities) for each in predictions]
 
-    def tuned(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> "MultiLabel":
+    def with_best_threshold(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> "MultiLabel":
         """With the threshold that has the best score; of several, the one closest to 0.5."""
         if len(examples) < FEWEST:
             return self
         tasks = [replace(self, threshold=each) for each in sorted(THRESHOLDS, key=lambda each: abs(each - THRESHOLD))]
-        return max(tasks, key=lambda task: task.scorer(examples, task.thresholded(predictions))()[self.metrics[0]])
+        return max(tasks, key=lambda task: task.scorer(examples, task.apply_threshold(predictions))()[self.metrics[0]])
 
     def average(self, logits: np.ndarray) -> np.ndarray:
         yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
         return np.log(yes) - np.log(no)
 
-    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+    def decision(self, outputs: np.ndarray) -> np.ndarray:
         return outputs >= self.least_logit
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
@@ -114,7 +114,7 @@ class MultiLabel(SequenceTask):
     def describe(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
         return example.inputs | {"labels": list(prediction.label), "probabilities": prediction.probabilities}
 
-    def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
+    def best_constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
         labels = Counter(gold).most_common(1)[0][0]
         answer = ClassPrediction(labels, {})
         return f"always predicting '{_joined(labels)}'", lambda examples: [answer] * len(examples)

@@ -52,7 +52,7 @@ class Regression(SequenceTask):
     def average(self, logits: np.ndarray) -> np.ndarray:
         return logits.mean(0)
 
-    def predicted(self, outputs: np.ndarray) -> None:
+    def decision(self, outputs: np.ndarray) -> None:
         return None
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[float]) -> Scorer:
@@ -68,7 +68,7 @@ class Regression(SequenceTask):
     def describe(self, example: TextExample, prediction: float) -> dict[str, Any]:
         return example.inputs | {"value": prediction}
 
-    def constant(self, gold: list[float]) -> tuple[str, Predict]:
+    def best_constant(self, gold: list[float]) -> tuple[str, Predict]:
         mean = float(np.mean(gold))
         return f"always predicting the mean, {mean:.3g}", lambda examples: [mean] * len(examples)
 
@@ -85,7 +85,7 @@ class Regression(SequenceTask):
                 yield abs(value - gold), Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}")
 
     @classmethod
-    def graded(cls, prediction: float, registered: "RegisteredTask") -> str:
+    def as_glue_label(cls, prediction: float, registered: "RegisteredTask") -> str:
         low, high = STSB_RANGE
         return f"{min(max(prediction, low), high):.3f}"
 

@@ -55,7 +55,7 @@ class Similarity(Task):
 
     name = "similarity"
     description = "vectors that are similar for similar texts"
-    takes = "a (text, pair), or a dictionary with text and pair"
+    accepted_inputs = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
     output = "vectors"
     problem_type = "regression"
@@ -179,7 +179,7 @@ class Similarity(Task):
         norms = np.maximum(np.linalg.norm(logits, axis=-1, keepdims=True), 1e-12)
         return np.concatenate(list(logits / norms), -1)
 
-    def predicted(self, outputs: np.ndarray) -> None:
+    def decision(self, outputs: np.ndarray) -> None:
         return None
 
     def scorer(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> Scorer:
@@ -197,7 +197,7 @@ class Similarity(Task):
 
     # ---- baselines
 
-    def constant(self, gold: list) -> tuple[str, Predict] | None:
+    def best_constant(self, gold: list) -> tuple[str, Predict] | None:
         if not all(isinstance(each, float) for each in gold):
             return None
         same = SimilarityPrediction(1.0)

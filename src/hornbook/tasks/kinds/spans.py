@@ -82,7 +82,7 @@ class Spans(Task):
 
     name = "spans"
     description = "an answer span in the text"
-    takes = "a (question, passage), or a dictionary with question and passage"
+    accepted_inputs = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
     output = "spans"
     default_metrics = ("f1", "exact")
@@ -186,7 +186,7 @@ class Spans(Task):
         windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
         for example_id, *window in zip(encoded.example_ids.tolist(), outputs, encoded.decode_info, strict=True):
             windows[example_id].append(window)
-        return self.thresholded([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
+        return self.apply_threshold([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
@@ -248,12 +248,12 @@ class Spans(Task):
     def average(self, logits: np.ndarray) -> np.ndarray:
         return logits.mean(0)
 
-    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+    def decision(self, outputs: np.ndarray) -> np.ndarray:
         """Start, end, and whether there is no answer."""
         ends = outputs[:-1] if self.head_config.has_answer_classifier else outputs
         return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.has_answer_classifier else 0)
 
-    def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
+    def with_best_threshold(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
         """With the threshold that has the best F1, by the official search, raised halfway to the next score: a question
         whose score equals the threshold would else be answered or not by the rounding of the batch it is in."""
         if not self.allows_no_answer:
@@ -265,7 +265,7 @@ class Spans(Task):
         next_score = min((score for score in scores if score > threshold), default=threshold + 1)
         return replace(self, threshold=(threshold + next_score) / 2)
 
-    def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
+    def apply_threshold(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         if not self.allows_no_answer:
             return predictions
         answers = [
@@ -287,7 +287,7 @@ class Spans(Task):
             "n_best": [each._asdict() for each in prediction.n_best[:5]],
         }
 
-    def constant(self, gold: list) -> tuple[str, Predict] | None:
+    def best_constant(self, gold: list) -> tuple[str, Predict] | None:
         return ("leaving every question unanswered", _unanswered) if self.allows_no_answer else None
 
     def degenerate(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> str | None:

@@ -49,7 +49,7 @@ class Tagging(Task):
 
     name = "tagging"
     description = "one tag per word"
-    takes = "a text, or a list of words"
+    accepted_inputs = "a text, or a list of words"
     example = TaggedExample
     output = "tokens"
     default_metrics = ("entity_f1", "tag_accuracy")
@@ -188,16 +188,16 @@ class Tagging(Task):
             row["entities"] = _entities(example, prediction.tags)
         return row | {"probabilities": list(prediction.probabilities)}
 
-    def in_own_scheme(self, prediction: TagPrediction) -> TagPrediction:
+    def in_hornbook_scheme(self, prediction: TagPrediction) -> TagPrediction:
         scheme = scheme_of([self.head_config.labels])
         if scheme == "plain":
             return prediction
         return replace(prediction, tags=tuple(repaired(to_bio(prediction.tags, scheme))[0]))
 
-    def in_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
+    def in_file_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
         return row | {"tags": from_bio(row["tags"], scheme)} if "tags" in row else row
 
-    def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
+    def best_constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
         counts = Counter(tag for tags in gold for tag in tags)
         tag, num = counts.most_common(1)[0]
 
@@ -231,7 +231,7 @@ class Tagging(Task):
         )
 
     @classmethod
-    def counted(cls, judged: Judged) -> str:
+    def tallied(cls, judged: Judged) -> str:
         return "type of entity" if judged.has_entities else "tag"
 
     @classmethod

@@ -28,7 +28,7 @@ class SequenceTask(Task):
     """A task on whole texts: the head maps `[CLS]` to one of `head_config.labels`, to several of them, or to a
     number."""
 
-    takes = "a text, a (text, pair), or a dictionary with text and optionally pair"
+    accepted_inputs = "a text, a (text, pair), or a dictionary with text and optionally pair"
     example = TextExample
     output = "sequence"
     pipeline = "text-classification"

@@ -270,5 +270,7 @@ def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Exampl
         example = task_kind.from_list(key, item)
     if example is None:
         content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
-        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_kind.takes}")
+        raise ValueError(
+            f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_kind.accepted_inputs}"
+        )
     return example
