@@ -37,9 +37,14 @@ class RegisteredTask:
         return self.name in (*KINDS, "spans-or-none")
 
     @property
+    def task_class(self) -> type[Task]:
+        """The class of this kind of task."""
+        return KINDS[self.kind]
+
+    @property
     def own_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
-        return KINDS[self.kind].own_layout(self.allows_no_answer)
+        return self.task_class.own_layout(self.allows_no_answer)
 
 
 BINARY = ("0", "1")

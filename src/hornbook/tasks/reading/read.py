@@ -8,7 +8,6 @@ from typing import Any
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import RegisteredTask, find_task
-from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
@@ -117,12 +116,12 @@ def _data_set(registered: RegisteredTask, splits: Splits, notes: Notes, *, seed:
     for split in [split for split in splits if not splits[split]]:
         notes.log(f"the {split} split has no examples and is ignored")
         del splits[split]
-    splits, scheme = KINDS[registered.kind].prepared(splits, notes)
+    splits, scheme = registered.task_class.prepared(splits, notes)
     splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
     if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
         splits = _with_dev(splits, notes, seed, held_out)
-    splits = KINDS[registered.kind].in_scored_form(splits, notes)
-    labels = _labels(registered, splits, scheme, notes) if KINDS[registered.kind].has_labels else ()
+    splits = registered.task_class.in_scored_form(splits, notes)
+    labels = _labels(registered, splits, scheme, notes) if registered.task_class.has_labels else ()
     return DataSet(
         kind=registered.kind,
         splits=splits,
