@@ -28,7 +28,7 @@ from hornbook.report.rendering import Table, render
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import outputs_by_group
-from hornbook.tasks.kinds.texts import ONE, encode_texts
+from hornbook.tasks.kinds.sequence import ONE, encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.spec import save_task

@@ -11,8 +11,8 @@ from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.devices import device_of, evaluation_mode
-from hornbook.metrics.bootstrap import intervals, wilson_interval
 from hornbook.metrics.breakdown import Judged, as_tables
+from hornbook.metrics.confidence_intervals import intervals, wilson_interval
 from hornbook.tasks.encoded import EncodedExamples, Outputs
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example

@@ -17,7 +17,7 @@ import numpy as np
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.inference.retrieval.searching import TopRows, top_rows
-from hornbook.metrics.bootstrap import intervals
+from hornbook.metrics.confidence_intervals import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
 from hornbook.tasks.encoded import mean_scorer
 from hornbook.tasks.reading.rows import is_number

@@ -21,7 +21,7 @@ from hornbook.metrics.breakdown import (
 from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.kinds.texts import SequenceTask
+from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import missing_hint, numbers_hint, several_labels_hint
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict

@@ -19,7 +19,7 @@ from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
-from hornbook.tasks.kinds.texts import SequenceTask
+from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import missing_hint
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import TINIEST, Predict

@@ -23,7 +23,7 @@ from hornbook.metrics.breakdown import (
 from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_bio
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.kinds.texts import ONE, run_and_decode
+from hornbook.tasks.kinds.sequence import ONE, run_and_decode
 from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, ConllLayout, read_sentences, sentence_in, words_of
