@@ -16,7 +16,7 @@ from hornbook.cli.retrieval import parse_filters
 from hornbook.inference.retrieval import building, searching
 from hornbook.inference.retrieval.index import Index, Manifest, dequantized, quantized
 from hornbook.inference.retrieval.searching import search_index, top_rows
-from hornbook.tasks.reading import content, table_files
+from hornbook.tasks.reading import table_files, text_files
 
 WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
 WORDS += ["windows", "children", "harbour", "garden", "silver", "bread"]
@@ -246,7 +246,7 @@ def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
     size = file.stat().st_size
     monkeypatch.setattr(table_files, "PIECE_BYTES", 1 << 14)
     monkeypatch.setattr(table_files, "PIECE_ROWS", 50)
-    monkeypatch.setattr(content, "BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 1 << 14)
     (tmp_path / "small.csv").write_text("body\nthe river\n")
     building.read_texts(tmp_path / "small.csv", tmp_path / "spool", text="body")  # imports what reading needs
     tracemalloc.start()

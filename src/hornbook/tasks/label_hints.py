@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from hornbook.tasks.reading.cells import SEPARATORS, is_decimal_comma
-from hornbook.tasks.reading.rows import is_number
+from hornbook.tasks.reading.cells import SEPARATORS, is_decimal_comma, is_number
 from hornbook.tasks.records import DataSet
 
 MISSING = ("n/a", "#n/a", "na", "nan", "nil", "null", "none", "-", "--", "?")  # lower-case names of missing values

@@ -8,9 +8,8 @@ import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.reading.cells import as_text
+from hornbook.tasks.reading.cells import as_text, is_missing
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS
-from hornbook.tasks.reading.rows import is_missing
 from hornbook.tasks.reading.texts import OwnTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Task, first_field

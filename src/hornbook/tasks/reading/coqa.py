@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.tasks.reading.content import read_json_list
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import QuestionLayout, RawQuestion
+from hornbook.tasks.reading.text_files import read_json_list
 
 NUM_TURNS = 2  # prepended to a question; more would leave too few tokens for the story
 ENDING = "\nyes no"

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from hornbook.models.head_config import ProblemType
-from hornbook.tasks.reading.cells import KEYS, ambiguous_columns_error, headerless_error, is_decimal_comma, key_column
+from hornbook.tasks.reading.cells import is_decimal_comma, is_missing, is_number
+from hornbook.tasks.reading.columns import KEYS, ambiguous_columns_error, headerless_error, key_column
 from hornbook.tasks.reading.notes import RequestedColumns
-from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
+from hornbook.tasks.reading.rows import RowTable
 
 PAIRS = (
     ("sentence1", "sentence2"),

@@ -12,15 +12,16 @@ from hornbook.data.problems import problem_lines
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
-from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
 from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_missing, is_table
+from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.table_files import FORMATS, is_streamed, line_pieces, read_table, table_pieces
 from hornbook.tasks.reading.tagging import WORDS
+from hornbook.tasks.reading.text_files import lines_of
 from hornbook.tasks.reading.texts import OwnTexts, PublishedTable
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec

@@ -1,12 +1,15 @@
-"""Tables as rows of cells, and tables in memory as such."""
+"""Tables as rows of cells, tables in memory as such, and rows as examples."""
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from hornbook.tasks.reading.content import without_surrogates
+from hornbook.tasks.reading.cells import as_label, is_missing
 from hornbook.tasks.reading.notes import Defect, Notes
+from hornbook.tasks.reading.text_files import without_surrogates
+from hornbook.tasks.records import Example
+
+E = TypeVar("E", bound=Example)
 
 
 @dataclass(slots=True)
@@ -116,16 +119,24 @@ def _native(cell: Any) -> Any:
     return cell.tolist() if hasattr(cell, "tolist") else cell
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a cell is empty: None, white space only, or the NaN, NA or NaT that data frames use for None."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return True
-    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
+def convert_rows(
+    table: RowTable,
+    key: str | None,
+    split: str,
+    notes: Notes,
+    convert: Callable[[Row, str], tuple[E, Defect | None]],
+) -> list[E]:
+    """The examples of a table with the column `key`. `convert` returns the example of a row with this key, and its
+    defect; a row that could not be read has no fields."""
+    examples = []
+    for index, row in enumerate(table.rows):
+        example, defect = convert(row, key_of(row, key, index))
+        notes.places[split, example.key] = row.place
+        if notes.keeps(row.defect or defect, split, table.file, row.place):
+            examples.append(example)
+    return examples
 
 
-def is_number(value: Any) -> bool:
-    """Whether a cell or label is a finite number, or the text of one."""
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError, OverflowError):
-        return False
+def key_of(row: Row, column: str | None, index: int) -> str:
+    value = row.fields.get(column) if column else None
+    return str(index) if is_missing(value) else as_label(value)

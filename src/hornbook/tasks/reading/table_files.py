@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 from hornbook.data.detection import DELIMITERS, Dialect, Record, csv_records, detected, is_plain, plain_records
 from hornbook.extras import import_extra
-from hornbook.tasks.reading.content import (
+from hornbook.tasks.reading.cells import is_missing
+from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, in_memory, object_row
+from hornbook.tasks.reading.text_files import (
     LIST_OF_DATA,
     WHOLE,
     decoded,
@@ -21,8 +24,6 @@ from hornbook.tasks.reading.content import (
     text_pieces,
     without_surrogates,
 )
-from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import Row, RowTable, columns_of, in_memory, is_missing, object_row
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 NOT_STREAMED = (".json", ".xlsx")  # one value or archive

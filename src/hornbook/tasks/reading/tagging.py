@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.metrics.tagging import MARKED
-from hornbook.tasks.reading.cells import as_label, as_text, convert_rows, find_column, key_column
-from hornbook.tasks.reading.content import lines_of, read_text
+from hornbook.tasks.reading.cells import as_label, as_text
+from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable
+from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
 from hornbook.tasks.reading.table_files import FORMATS, read_table
+from hornbook.tasks.reading.text_files import lines_of, read_text
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
 
 CONLL_COLUMNS = {"word": 0, "pos": 1, "chunk": 2, "ner": 3}

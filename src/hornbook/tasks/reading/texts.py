@@ -10,9 +10,9 @@ from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.cells import (
     are_withheld,
     as_text,
-    convert_rows,
     detect_separator,
     is_decimal_comma,
+    is_missing,
     label_list_parser,
     parse_decimal_comma,
     parse_label,
@@ -21,7 +21,7 @@ from hornbook.tasks.reading.cells import (
 from hornbook.tasks.reading.infer_columns import Columns, infer_columns
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, is_missing
+from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
 from hornbook.tasks.reading.table_files import read_plain_table, read_table
 from hornbook.tasks.records import Splits, TextExample
 

@@ -19,14 +19,14 @@ from pathlib import Path
 
 from hornbook.data.problems import problem_lines
 from hornbook.lifecycle.run_folder import Log
-from hornbook.tasks.reading.cells import as_text, key_of
-from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.cells import as_text, is_missing
 from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.rows import is_missing
+from hornbook.tasks.reading.rows import key_of
 from hornbook.tasks.reading.table_files import read_table
+from hornbook.tasks.reading.text_files import read_text
 from hornbook.tasks.records import Example
 from hornbook.tasks.text.definition import ExampleSource, TextTask
 
