@@ -280,7 +280,7 @@ def _repaired(example: TaggedExample, scheme: Scheme, split: str, notes: Notes) 
     if num_changed:
         index = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
         detail = f"{example.tags[index]} on '{example.words[index]}' continues no entity"
-        notes.example_problem("broken_tags", split, example.key, detail, num_changed)
+        notes.add_example_problem("broken_tags", split, example.key, detail, num_changed)
     return replace(example, tags=tuple(tags))
 
 

@@ -31,7 +31,7 @@ def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion
         try:
             name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, split))
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
+            notes.add_problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
             continue
         for turn, question, answers in turns:
             yield RawQuestion(f"{name}-{turn}", question, passage, answers, name, f"{place}, turn {turn}")
@@ -76,7 +76,7 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
             ]
             conversations.append(Conversation(str(story["id"]), story["story"], tuple(turns)))
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
+            notes.add_problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
     return conversations
 
 

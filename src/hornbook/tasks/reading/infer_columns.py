@@ -55,7 +55,7 @@ NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnRoles:
     """The column of each role. For multi-label data, `labels` may name several columns of 0 and 1 in place of
     `label`."""
 
@@ -139,7 +139,7 @@ class Column:
 
 def infer_columns(
     table: RowTable, requested: RequestedColumns, problem_type: ProblemType, *, needs_label: bool
-) -> Columns:
+) -> ColumnRoles:
     """The columns of a table of labelled texts. Columns in `requested` and those that the run was trained on
     (`requested.trained_columns`) must exist, the label only with `needs_label`; the others are inferred."""
     for column, role in ((requested.text, "text"), (requested.pair, "pair")):
@@ -159,7 +159,7 @@ def infer_columns(
     text = text or _text(table, free())
     if not requested.label and not requested.trained_columns:
         label, labels = _label(table, free(), problem_type, needs_label)
-    return Columns(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
+    return ColumnRoles(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
 
 
 def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: bool) -> None:

@@ -180,7 +180,7 @@ def _from_table(table: RowTable, task_class: type[Task], notes: Notes) -> list[E
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
-        notes.problem("kept_bad_row", table.file, row.place, row.repaired)
+        notes.add_problem("kept_bad_row", table.file, row.place, row.repaired)
     return layout.from_tables({INPUT_SPLIT: table}, notes)[INPUT_SPLIT]
 
 
@@ -200,7 +200,7 @@ def _from_lines(
 ) -> list[Example]:
     for line_number, line in enumerate(lines, first_index + 1):
         if not line.strip():
-            notes.problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
+            notes.add_problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
     num_filled = sum(bool(line.strip()) for line in lines)
     has_tabs = 2 * sum("\t" in line for line in lines if line.strip()) > num_filled
     if task_class.tab_separated and not has_tabs:

@@ -150,7 +150,7 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
         while key in seen:
             key, number = f"{example.key}#{number}", number + 1
         if key != example.key:
-            notes.example_problem(
+            notes.add_example_problem(
                 "repeated_key", split, example.key, f"'{example.key}' occurs twice, renamed to '{key}'"
             )
             example = replace(example, key=key)
@@ -188,5 +188,5 @@ def _labels(registered: RegisteredTask, splits: Splits, scheme: str, notes: Note
         for example in splits[split] if split not in label_splits else ():
             for name in example.label_names:
                 if name not in seen:
-                    notes.example_problem("unseen_label", split, example.key, f"'{name}' is not in train")
+                    notes.add_example_problem("unseen_label", split, example.key, f"'{name}' is not in train")
     return labels

@@ -132,7 +132,7 @@ def convert_rows(
     for index, row in enumerate(table.rows):
         example, defect = convert(row, key_of(row, key, index))
         notes.places[split, example.key] = row.place
-        if notes.keeps(row.defect or defect, split, table.file, row.place):
+        if notes.keep_example(row.defect or defect, split, table.file, row.place):
             examples.append(example)
     return examples
 

@@ -56,14 +56,14 @@ def squad_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestio
         try:
             title, paragraphs = str(article.get("title") or ""), list(article["paragraphs"])
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", file, f"article {number}", f"not in SQuAD's layout: {error!r}")
+            notes.add_problem("bad_json", file, f"article {number}", f"not in SQuAD's layout: {error!r}")
             continue
         for index, paragraph in enumerate(paragraphs, 1):
             place = f"article {number}, paragraph {index}"
             try:
                 passage, questions = paragraph["context"] + "", list(paragraph["qas"])
             except (KeyError, TypeError) as error:
-                notes.problem("bad_json", file, place, f"not in SQuAD's layout: {error!r}")
+                notes.add_problem("bad_json", file, place, f"not in SQuAD's layout: {error!r}")
                 continue
             for question in questions:
                 yield _question(question, passage, title, place)
@@ -102,10 +102,10 @@ def checked(
         answers, starts, missing = _located(question, file, notes)
         example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
         problem = _problem(question, starts, missing, split, allows_no_answer)
-        if notes.keeps(problem, split, file, question.place):
+        if notes.keep_example(problem, split, file, question.place):
             examples.append(example)
             if problem is None and missing:
-                notes.problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
+                notes.add_problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
     return examples
 
 
@@ -135,10 +135,10 @@ def _located(question: RawQuestion, file: str, notes: Notes) -> tuple[tuple[str,
         if start < 0 and stated != -1:
             missing = missing or text or "(empty)"
         elif stated is None and question.passage.find(text, start + 1) >= 0:
-            notes.problem("several_spans", file, question.place, f"'{text[:60]}'")
+            notes.add_problem("several_spans", file, question.place, f"'{text[:60]}'")
         elif stated is not None and start != stated:
             detail = f"'{text[:60]}' is at character {start}, not {stated}"
-            notes.problem("moved_span", file, question.place, detail)
+            notes.add_problem("moved_span", file, question.place, detail)
         answers.append(text)
         starts.append(start)
     return tuple(answers), tuple(starts), missing
@@ -254,7 +254,7 @@ def trivia_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuesti
                 dict.fromkeys(map(str, [*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
             )
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
+            notes.add_problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
             continue
         for source, name in names:
             passage = _document(evidence / source / name, file, place, notes)
@@ -266,7 +266,7 @@ def _document(path: Path, file: str, place: str, notes: Notes) -> str:
     try:
         return decoded(path.read_bytes(), str(path), "", notes)
     except OSError as error:
-        notes.problem("unreadable", file, place, f"document {path} cannot be read: {error.strerror}")
+        notes.add_problem("unreadable", file, place, f"document {path} cannot be read: {error.strerror}")
         return ""
 
 

@@ -112,7 +112,7 @@ def _open_delimited(path: Path, suffix: str, notes: Notes, num_bytes: int) -> _O
         return _with_header(plain_records(lines), path, delimiter=dialect.delimiter)
 
     def note_bad_quotes(place: str, error: str) -> None:
-        notes.problem("bad_quotes", str(path), place, error)
+        notes.add_problem("bad_quotes", str(path), place, error)
 
     return _with_header(csv_records(lines, dialect, note_bad_quotes), path, delimiter=dialect.delimiter)
 
@@ -191,7 +191,7 @@ def _json_rows(lines: Iterable[str], file: str, notes: Notes) -> Iterator[Row]:
             yield object_row(place, json_value(line, file, notes))
         except (json.JSONDecodeError, RecursionError) as error:
             if notes.strict:  # raise now, before the problems of later lines
-                notes.problem("bad_json", file, place, str(error)[:200])
+                notes.add_problem("bad_json", file, place, str(error)[:200])
             yield Row(place, defect=("bad_json", str(error)[:200]))
 
 

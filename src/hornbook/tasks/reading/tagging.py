@@ -75,7 +75,7 @@ class ConllLayout(TabularLayout):
                 problem = None if split.startswith("test") else ("no_label", "no word has a tag")
             else:
                 example = replace(example, tags=tuple(row[column] for row in rows))
-            if notes.keeps(problem, split, str(path), f"line {place + (short or 0)}"):
+            if notes.keep_example(problem, split, str(path), f"line {place + (short or 0)}"):
                 yield example
 
 
@@ -283,7 +283,7 @@ def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     sentences = []
     for index, row in enumerate(table.rows):
         if row.defect:
-            notes.problem(f"kept_{row.defect[0]}", table.file, row.place, row.defect[1])
+            notes.add_problem(f"kept_{row.defect[0]}", table.file, row.place, row.defect[1])
         sentences.append(sentence_in(str(index), row.fields.get(column), column))
     return sentences
 

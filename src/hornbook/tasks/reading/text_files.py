@@ -52,7 +52,7 @@ def text_pieces(path: Path, notes: Notes, num_bytes: int = WHOLE) -> Iterator[st
         if text:
             yield text
     if is_empty:
-        notes.problem("empty_file", file)
+        notes.add_problem("empty_file", file)
 
 
 def _blocks(path: Path, num_bytes: int) -> Iterator[bytes]:
@@ -80,7 +80,7 @@ def _encoding_of(path: Path, notes: Notes) -> str:
 def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes, first_line: int) -> str:
     if encoding == UTF_8:
         if first_line == 1 and data.startswith(codecs.BOM_UTF8):
-            notes.problem("byte_order_mark", file)
+            notes.add_problem("byte_order_mark", file)
             data = data.removeprefix(codecs.BOM_UTF8)
         return decoded(data, file, "", notes, first_line)
     try:
@@ -97,11 +97,11 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes, first_line:
 def cleaned_text(text: str, file: str, notes: Notes, first_line: int = 1) -> str:
     """The text, which starts at `first_line` of a file, without NUL characters and with line feeds as line ends."""
     if num_nul := text.count("\0"):
-        notes.problem("nul_character", file, _line(text, text.index("\0"), first_line), count=num_nul)
+        notes.add_problem("nul_character", file, _line(text, text.index("\0"), first_line), count=num_nul)
         text = text.replace("\0", "")
     text = text.replace("\r\n", "\n")  # as CSV files are written
     if num_returns := text.count("\r"):
-        notes.problem("carriage_return", file, count=num_returns)
+        notes.add_problem("carriage_return", file, count=num_returns)
         # A carriage return inside a line would split a row in two, so it becomes a space.
         text = text.replace("\r", " " if "\n" in text else "\n")
     return text
@@ -116,7 +116,7 @@ def decoded(data: bytes, file: str, place: str, notes: Notes, first_line: int = 
         text = data.decode("utf-8", "replace")
         bad = text.count("\ufffd") - data.count("\ufffd".encode())
         line = data.count(b"\n", 0, error.start) + first_line
-        notes.problem("invalid_utf8", file, place or f"line {line}", "bytes that are not UTF-8, replaced", bad)
+        notes.add_problem("invalid_utf8", file, place or f"line {line}", "bytes that are not UTF-8, replaced", bad)
         return text
 
 
@@ -145,7 +145,7 @@ def json_elements(text: str, file: str, notes: Notes) -> list[Any]:
             value, end = DECODER.raw_decode(text, position)
         except (json.JSONDecodeError, RecursionError) as error:
             detail = f"after element {len(elements)}: {str(error)[:150]}"
-            notes.problem("unreadable", file, _line(text, position), detail)
+            notes.add_problem("unreadable", file, _line(text, position), detail)
             break
         elements.append(value)
         position = SPACE.match(text, end).end()
@@ -161,7 +161,7 @@ def without_surrogates(value: Any, file: str, notes: Notes) -> Any:
     if isinstance(value, str):
         if value.isascii() or not (num_unpaired := len(SURROGATES.findall(value))):
             return value
-        notes.problem("lone_surrogate", file, count=num_unpaired)
+        notes.add_problem("lone_surrogate", file, count=num_unpaired)
         return SURROGATES.sub("\ufffd", value)
     if isinstance(value, list):
         return [without_surrogates(each, file, notes) for each in value]

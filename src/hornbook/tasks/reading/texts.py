@@ -18,7 +18,7 @@ from hornbook.tasks.reading.cells import (
     parse_label,
     parse_number,
 )
-from hornbook.tasks.reading.infer_columns import Columns, infer_columns
+from hornbook.tasks.reading.infer_columns import ColumnRoles, infer_columns
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
@@ -30,7 +30,7 @@ Label = str | float | tuple[str, ...]
 
 
 def text_examples(
-    table: RowTable, columns: Columns, split: str, parse: Callable[[Any], Label | None], notes: Notes
+    table: RowTable, columns: ColumnRoles, split: str, parse: Callable[[Any], Label | None], notes: Notes
 ) -> list[TextExample]:
     """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
     a number."""
@@ -57,7 +57,7 @@ def text_examples(
     return convert_rows(table, columns.key, split, notes, convert)
 
 
-def _check(table: RowTable, columns: Columns, split: str) -> bool:
+def _check(table: RowTable, columns: ColumnRoles, split: str) -> bool:
     """Whether the table has labels. Raises `ValueError` if a required column is missing."""
     table.require(columns.text, "text")
     if columns.pair:
@@ -70,7 +70,7 @@ def _check(table: RowTable, columns: Columns, split: str) -> bool:
     return bool(label_columns)
 
 
-def _label_cell(row: Row, columns: Columns) -> Any:
+def _label_cell(row: Row, columns: ColumnRoles) -> Any:
     if not columns.labels:
         return row.fields.get(columns.label)
     cells = {name: row.fields.get(name) for name in columns.labels}
@@ -145,7 +145,7 @@ class PublishedTable(TabularLayout):
             label = notes.requested.label or self.label
             if label == self.label and label not in table.columns and self.other_label in table.columns:
                 label = self.other_label
-            splits[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
+            splits[split] = text_examples(table, ColumnRoles(text, pair, label, self.key), split, parse, notes)
         return splits
 
 

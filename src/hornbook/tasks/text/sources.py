@@ -150,12 +150,12 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     table.require(task.gold, "gold")
     for index, row in enumerate(table.rows):
         if row.defect:
-            notes.problem(row.defect[0], str(path), row.place, row.defect[1])
+            notes.add_problem(row.defect[0], str(path), row.place, row.defect[1])
             continue
         cell = row.fields.get(task.gold)
         answers = tuple(map(as_text, cell)) if isinstance(cell, list | tuple) else (as_text(cell),)
         if not answers or is_missing(answers[0]):
-            notes.problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
+            notes.add_problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
             continue
         fields = {name: as_text(row.fields.get(name)) for name in table.columns}
         yield _labelled(task, key_of(row, task.source.key or None, index), fields, answers)
@@ -170,7 +170,7 @@ def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     for index, text in enumerate(texts):
         context, _, word = text.rstrip().rpartition(" ")
         if not context or not word:
-            notes.problem("empty_text", str(path), f"text {index + 1}", "there is no last word to predict")
+            notes.add_problem("empty_text", str(path), f"text {index + 1}", "there is no last word to predict")
             continue
         yield Item(str(index), {"context": context, "word": word}, (word,))
 
