@@ -12,7 +12,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import write_card
 from hornbook.tasks.kinds.marked import EntityTyping
-from hornbook.tasks.kinds.multi_label import FEWEST, THRESHOLDS, MultiLabel
+from hornbook.tasks.kinds.multi_label import MIN_DEV_EXAMPLES, THRESHOLDS, MultiLabel
 from hornbook.tasks.records import MarkedExample, TextExample
 from hornbook.tasks.spec import TaskSpec, load_task, save_task
 
@@ -57,8 +57,8 @@ def test_it_stays_without_a_reason_or_with_few_examples(random):
     examples, logits = noisy(random)
     certain = [np.where([name in each.label for name in LABELS], 9.0, -9.0) for each in examples]
     assert TASK.with_best_threshold(examples, TASK.decode(certain, None, examples)).threshold == 0.5
-    few = examples[: FEWEST - 1]
-    assert TASK.with_best_threshold(few, TASK.decode(logits[: FEWEST - 1], None, few)) is TASK
+    few = examples[: MIN_DEV_EXAMPLES - 1]
+    assert TASK.with_best_threshold(few, TASK.decode(logits[: MIN_DEV_EXAMPLES - 1], None, few)) is TASK
     assert TASK.with_best_threshold(examples, TASK.decode(logits, None, examples)).threshold < 0.5
 
 

@@ -14,7 +14,17 @@ from hornbook.data.shards import MANIFEST, hash_of, write_array
 from hornbook.data.sources import Source, format_of
 from hornbook.files import write_json
 from hornbook.graph.folder import ARRAYS, FILES, FORMAT_VERSION, file_hashes, read_manifest, write_lines
-from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Triples, is_names_file, read_file, split_of
+from hornbook.graph.triples import (
+    COLUMNS,
+    FORMATS,
+    OPAQUE,
+    READABLE,
+    SPLITS,
+    Triples,
+    is_names_file,
+    read_file,
+    split_of,
+)
 from hornbook.graph.wordnet import is_wordnet, read_wordnet
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.run_folder import OnCount, ignore
@@ -105,14 +115,14 @@ def _find(sources: Sequence[str | Path] | str | Path, problems: Problems) -> tup
             raise ValueError(f"{path} does not exist: check the spelling")
         if not os.path.isdir(path):
             if not _is_readable(path):
-                raise ValueError(f"{path} has an unknown extension: give {KNOWN}")
+                raise ValueError(f"{path} has an unknown extension: give {READABLE}")
             files.append(path)
         elif is_wordnet(Path(path)) or is_wordnet(Path(path) / "dict"):
             folders.append(path if is_wordnet(Path(path)) else os.path.join(path, "dict"))
         else:
             files += _files_in(path, problems)
     if not folders and not files:
-        raise ValueError(f"no triples in {', '.join(map(str, paths))}: give {KNOWN}")
+        raise ValueError(f"no triples in {', '.join(map(str, paths))}: give {READABLE}")
     return folders, sorted(files, key=lambda path: path.lower().endswith(".json"))
 
 

@@ -64,7 +64,7 @@ def _own(kind: type[Task]) -> RegisteredTask:
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
-ALL = (
+REGISTERED = (
     _glue("cola", texts.COLA, ("matthews", "accuracy"), BINARY),
     _glue("sst-2", texts.SST2, ("accuracy",), BINARY),
     _glue("mrpc", texts.MRPC, ("f1", "accuracy"), BINARY, positive="1"),
@@ -97,7 +97,7 @@ ALL = (
     *map(_own, KINDS.values()),
     RegisteredTask("spans-or-none", "spans", spans.OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
 )
-KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in ALL}
+KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in REGISTERED}
 OTHER_SPELLINGS = {
     "sst-2": ("sst",),
     "sts-b": ("stsbenchmark",),

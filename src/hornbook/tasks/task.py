@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
-TINIEST = 1e-300
+MIN_PROBABILITY = 1e-300
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
@@ -195,7 +195,7 @@ class Task:
 
     def average(self, logits: np.ndarray) -> np.ndarray:
         """Logits that decode to the mean of the probabilities of several models, which are stacked."""
-        return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
+        return np.log(np.maximum(softmax(logits).mean(0), MIN_PROBABILITY))
 
     def decision(self, outputs: np.ndarray) -> np.ndarray | None:
         """The predicted class, tags or span of the outputs of one group, to compare models; None for numbers."""

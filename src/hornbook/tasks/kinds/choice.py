@@ -111,7 +111,9 @@ class Choice(Task):
                     f"question {each.key} has {len(each.choices)} choices, but the model was trained with "
                     f"{self.num_choices}: give {self.num_choices} choices"
                 )
-            pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.choices]
+            pairs += [
+                TextExample(each.key, each.context, f"{each.beginning} {choice}".strip()) for choice in each.choices
+            ]
         known = all(each.label is not None for each in examples)
         labels = np.array([each.label for each in examples]) if known else None
         return as_encoded_examples(*encode_texts(pairs, tokenizer, max_length), self.num_choices, labels)

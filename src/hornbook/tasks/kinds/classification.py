@@ -97,7 +97,7 @@ class Classification(SequenceTask):
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
-        labels, gold_N, predicted_N = class_metrics.numbered(gold, predicted)
+        labels, gold_N, predicted_N = class_metrics.as_indices(gold, predicted)
         positive_index = labels.index(self.positive) if self.positive in labels else None
 
         def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:

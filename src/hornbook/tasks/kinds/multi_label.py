@@ -22,11 +22,11 @@ from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import missing_hint
 from hornbook.tasks.records import DataSet, TextExample
-from hornbook.tasks.task import TINIEST, Predict
+from hornbook.tasks.task import MIN_PROBABILITY, Predict
 
 THRESHOLD = 0.5  # minimum probability of a predicted class, where none is chosen on dev
 THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # that are tried
-FEWEST = 200  # dev examples to choose a threshold on
+MIN_DEV_EXAMPLES = 200  # dev examples to choose a threshold on
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class MultiLabel(SequenceTask):
         return task
 
     @property
-    def least_logit(self) -> float:
+    def min_logit(self) -> float:
         """Minimum logit of a predicted class."""
         return math.log(self.threshold / (1 - self.threshold))
 
     @property
     def decoding(self) -> str:
-        return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.least_logit:.6g})] for row in logits])\n"
+        return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.min_logit:.6g})] for row in logits])\n"
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:
@@ -84,17 +84,17 @@ class MultiLabel(SequenceTask):
 
     def with_best_threshold(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> "MultiLabel":
         """With the threshold that has the best score; of several, the one closest to 0.5."""
-        if len(examples) < FEWEST:
+        if len(examples) < MIN_DEV_EXAMPLES:
             return self
         tasks = [replace(self, threshold=each) for each in sorted(THRESHOLDS, key=lambda each: abs(each - THRESHOLD))]
         return max(tasks, key=lambda task: task.scorer(examples, task.apply_threshold(predictions))()[self.metrics[0]])
 
     def average(self, logits: np.ndarray) -> np.ndarray:
-        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
+        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), MIN_PROBABILITY) for sign in (-1, 1))
         return np.log(yes) - np.log(no)
 
     def decision(self, outputs: np.ndarray) -> np.ndarray:
-        return outputs >= self.least_logit
+        return outputs >= self.min_logit
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hornbook.text.tokenizer import Tokenizer
 
-ONE, TWO = ["A charming journey.", "Slow, very slow."], [("A charming journey.", "A fine film.")]
+SAMPLE_TEXTS, SAMPLE_PAIRS = ["A charming journey.", "Slow, very slow."], [("A charming journey.", "A fine film.")]
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,13 @@ class SequenceTask(Task):
         raise NotImplementedError
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        texts, change = TWO if has_pair else ONE, ""
+        texts, change = SAMPLE_PAIRS if has_pair else SAMPLE_TEXTS, ""
         if self.head_config.pair_encoding != "joint":  # the two texts of a pair, or its two orders, are two rows
-            texts = ONE if self.head_config.pair_encoding == "separate" else [TWO[0], TWO[0][::-1]]
+            texts = (
+                SAMPLE_TEXTS
+                if self.head_config.pair_encoding == "separate"
+                else [SAMPLE_PAIRS[0], SAMPLE_PAIRS[0][::-1]]
+            )
             change = "fed = {name: each[None] for name, each in fed.items()}\n"
         return texts, change + run_and_decode(self)
 

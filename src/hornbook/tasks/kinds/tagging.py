@@ -23,7 +23,7 @@ from hornbook.metrics.breakdown import (
 from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_bio
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.kinds.sequence import ONE, run_and_decode
+from hornbook.tasks.kinds.sequence import SAMPLE_TEXTS, run_and_decode
 from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, ConllLayout, read_sentences, sentence_in, words_of
@@ -250,7 +250,7 @@ class Tagging(Task):
         return "The teacher walked to the river in Seoul."
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        return ONE, run_and_decode(self)
+        return SAMPLE_TEXTS, run_and_decode(self)
 
     def submission(
         self, spec: "TaskSpec", examples: Sequence[TaggedExample], predictions: list[TagPrediction], ending: str

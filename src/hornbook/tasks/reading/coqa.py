@@ -16,8 +16,8 @@ from hornbook.tasks.reading.spans import QuestionLayout, RawQuestion
 from hornbook.tasks.reading.text_files import read_json_list
 
 NUM_TURNS = 2  # prepended to a question; more would leave too few tokens for the story
-ENDING = "\nyes no"
-OFFSETS = {"yes": 1, "no": 5}  # in ENDING
+YES_NO = "\nyes no"
+OFFSETS = {"yes": 1, "no": 5}  # in YES_NO
 
 
 def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
@@ -29,7 +29,7 @@ def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion
     for number, story in enumerate(read_json_list(path, notes), 1):
         place = f"story {number}"
         try:
-            name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, split))
+            name, passage, turns = str(story["id"]), story["story"] + YES_NO, list(_turns(story, split))
         except (KeyError, TypeError, AttributeError) as error:
             notes.add_problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
             continue
@@ -38,11 +38,11 @@ def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion
 
 
 def _turns(story: dict, split: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:
-    before: list[str] = []
+    history: list[str] = []
     for turn, text, answers_of_turn in _annotated_turns(story):
         answers = _accepted(answers_of_turn, story["story"], split) if answers_of_turn else None
-        yield turn, " ".join([*before[-2 * NUM_TURNS :], text]), answers
-        before += [text, answers_of_turn[0]["input_text"].strip() if answers_of_turn else ""]
+        yield turn, " ".join([*history[-2 * NUM_TURNS :], text]), answers
+        history += [text, answers_of_turn[0]["input_text"].strip() if answers_of_turn else ""]
 
 
 def _annotated_turns(story: dict) -> Iterator[tuple[int, str, list[dict]]]:

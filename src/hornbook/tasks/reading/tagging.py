@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hornbook.metrics.tagging import MARKED
+from hornbook.metrics.tagging import ENTITY_TAG
 from hornbook.tasks.reading.cells import as_label, as_text
 from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
@@ -31,7 +31,7 @@ WORDS = ("words", "tokens", "sentence", "text")
 TAGS = ("tags", "ner_tags", "labels", "label", "ner", "pos_tags", "upos", "pos")
 SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
 COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv")
-MOSTLY = 0.9  # fraction of lines
+SAME_WIDTH_FRACTION = 0.9  # fraction of lines
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class ConllFormat:
             return line.startswith("#") or NOT_A_WORD.fullmatch(fields[0]) is not None
         if not is_first or not line.startswith("#"):
             return False
-        has_tag = self.width == 1 or fields[-1] in self.tags or fields[-1] == "O" or MARKED.fullmatch(fields[-1])
+        has_tag = self.width == 1 or fields[-1] in self.tags or fields[-1] == "O" or ENTITY_TAG.fullmatch(fields[-1])
         return len(fields) != self.width or COMMENT.match(line) is not None or not has_tag
 
 
@@ -266,7 +266,7 @@ def _has_columns(lines: list[str]) -> bool:
     """Whether the lines are words in columns: mostly the same number of fields, and blank lines between sentences."""
     widths = Counter(len(line.split()) for line in lines if line.strip() and not line.startswith("#"))
     has_blanks = any(not line.strip() for line in lines[1:-1])
-    return has_blanks and max(widths.values(), default=0) > MOSTLY * widths.total()
+    return has_blanks and max(widths.values(), default=0) > SAME_WIDTH_FRACTION * widths.total()
 
 
 def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
