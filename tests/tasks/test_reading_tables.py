@@ -296,7 +296,7 @@ def test_lone_carriage_returns(tmp_path):
     write(tmp_path, train__csv="text,label\na\rb,1\nc,2\n", dev__csv="text,label\rd,1\r")
     data = read("classification", tmp_path)
     assert [each.text for split in data.splits.values() for each in split] == ["a b", "c", "d"]
-    assert counts(data) == {"carriage_return": 3}
+    assert counts(data) == {}
 
 
 def test_two_columns_of_one_name(tmp_path):

@@ -16,7 +16,7 @@ from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
 from hornbook.tasks.reading.layout import INPUT_SPLIT
-from hornbook.tasks.reading.notes import HARMLESS, Format, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.table_files import FORMATS, is_streamed, line_pieces, read_table, table_pieces
@@ -70,8 +70,7 @@ def read_input_rows(
     requested = RequestedColumns(text, pair, trained_columns=spec.roles or {})
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
     examples = inputs_in(file, find_task(spec.name), notes)
-    problems = {kind: entry for kind, entry in notes.problems.to_dict().items() if kind not in HARMLESS}
-    for message in [*notes.messages, *problem_lines(problems)] if log else ():
+    for message in [*notes.messages, *problem_lines(notes.problems.to_dict())] if log else ():
         log(message)
     rows = notes.tables[0].rows if notes.tables else [Row("")] * len(examples)
     return [_input_row(*each) for each in zip(examples, original_columns(examples, notes), rows, strict=True)]

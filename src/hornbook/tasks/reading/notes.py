@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 OF_LABELS = ("no_label", "bad_number", "bad_choice_label", "bad_tags", "no_span")  # problems of labels, not of inputs
 Defect = tuple[str, str]  # of a row: the kind of problem and its detail
-HARMLESS = ("byte_order_mark", "carriage_return")  # they lose no content, and published files have them
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Notes:
     roles: dict[str, str] = field(default_factory=dict)  # column of the text, pair, label and key
 
     def add_problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
-        if self.strict and kind not in HARMLESS:
+        if self.strict:
             where = " ".join(filter(None, (file, place)))
             description = detail or DESCRIPTIONS[kind]
             raise ValueError(

@@ -79,9 +79,7 @@ def _encoding_of(path: Path, notes: Notes) -> str:
 
 def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes, first_line: int) -> str:
     if encoding == UTF_8:
-        if first_line == 1 and data.startswith(codecs.BOM_UTF8):
-            notes.add_problem("byte_order_mark", file)
-            data = data.removeprefix(codecs.BOM_UTF8)
+        data = data.removeprefix(codecs.BOM_UTF8) if first_line == 1 else data
         return decoded(data, file, "", notes, first_line)
     try:
         return data.decode(encoding).removeprefix("\ufeff")
@@ -100,11 +98,8 @@ def cleaned_text(text: str, file: str, notes: Notes, first_line: int = 1) -> str
         notes.add_problem("nul_character", file, _line(text, text.index("\0"), first_line), count=num_nul)
         text = text.replace("\0", "")
     text = text.replace("\r\n", "\n")  # as CSV files are written
-    if num_returns := text.count("\r"):
-        notes.add_problem("carriage_return", file, count=num_returns)
-        # A carriage return inside a line would split a row in two, so it becomes a space.
-        text = text.replace("\r", " " if "\n" in text else "\n")
-    return text
+    # A carriage return inside a line would split a row in two, so it becomes a space.
+    return text.replace("\r", " " if "\n" in text else "\n")
 
 
 def decoded(data: bytes, file: str, place: str, notes: Notes, first_line: int = 1) -> str:
