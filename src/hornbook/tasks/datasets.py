@@ -7,7 +7,7 @@
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, coqa, marked, spans, tagging, texts
@@ -44,7 +44,8 @@ class RegisteredTask:
     @property
     def own_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
-        return self.task_class.own_layout(self.allows_no_answer)
+        layout = self.task_class.own_layout
+        return replace(layout, allows_no_answer=True) if self.allows_no_answer else layout
 
 
 BINARY = ("0", "1")
@@ -60,7 +61,7 @@ def _glue(name: str, layout: texts.PublishedTable, metrics: tuple[str, ...], lab
 
 
 def _own(kind: type[Task]) -> RegisteredTask:
-    return RegisteredTask(kind.name, kind.name, kind.own_layout(), kind.default_metrics)
+    return RegisteredTask(kind.name, kind.name, kind.own_layout, kind.default_metrics)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}

@@ -46,6 +46,7 @@ class Task:
     description: ClassVar[str] = ""  # what it predicts
     accepted_inputs: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
+    own_layout: ClassVar[TabularLayout]  # of a user's own files
     output: ClassVar[str]  # one of models.head_config.OUTPUT_TYPES
     problem_type: ClassVar[ProblemType] = "single_label_classification"  # of each label, as in `transformers`
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
@@ -74,11 +75,6 @@ class Task:
     metrics: tuple[str, ...]  # reported metrics; the first one selects models
 
     # ---- reading
-
-    @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> TabularLayout:
-        """The layout of a user's own files. `allows_no_answer`: the right answer may be none."""
-        raise NotImplementedError
 
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[Example] | None:

@@ -43,6 +43,7 @@ class Choice(Task):
     description = "one of several choices"
     accepted_inputs = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
     example = ChoiceExample
+    own_layout = ChoiceLayout()
     output = "choice"
     default_metrics = ("accuracy",)
     tab_separated = "the context and its choices"
@@ -55,10 +56,6 @@ class Choice(Task):
     head_config: HeadConfig
     num_choices: int = 4
     metrics: tuple[str, ...] = ("accuracy",)
-
-    @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> ChoiceLayout:
-        return ChoiceLayout()
 
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:

@@ -23,6 +23,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import missing_hint, numbers_hint, several_labels_hint
+from hornbook.tasks.reading.texts import OwnTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
@@ -50,6 +51,7 @@ class ClassPrediction:
 class Classification(SequenceTask):
     name = "classification"
     description = "one label per text"
+    own_layout = OwnTexts("single_label_classification")
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
     number_metrics = ("matthews",)

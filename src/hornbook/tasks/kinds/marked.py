@@ -39,10 +39,6 @@ class Marked:
     has_baselines = False
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> MarkedLayout:
-        return MarkedLayout(cls.marks, cls.problem_type == "multi_label_classification")
-
-    @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
         layout = registered.layout
         if path.suffix.lower() not in FORMATS and not layout.is_own_format(path):
@@ -63,7 +59,7 @@ class Marked:
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
-        parsed = cls.own_layout().parsed(fields)
+        parsed = cls.own_layout.parsed(fields)
         return None if parsed is None else MarkedExample(key, parsed.text, parsed.spans, given=parsed.given)
 
     @classmethod
@@ -123,6 +119,7 @@ class Relation(Marked, Classification):
         "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
     )
     marks = ("[HD]", "[TL]")
+    own_layout = MarkedLayout(marks, has_several=False)
     default_metrics = ("macro_f1", "accuracy")
     other_metrics = ()
 
@@ -149,6 +146,7 @@ class EntityTyping(Marked, MultiLabel):
     description = "the types of a marked mention"
     accepted_inputs = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
+    own_layout = MarkedLayout(marks, has_several=True)
     default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:

@@ -10,7 +10,6 @@ from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.reading.cells import as_text, is_missing
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS
-from hornbook.tasks.reading.texts import OwnTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Task, first_field
 
@@ -36,10 +35,6 @@ class SequenceTask(Task):
 
     head_config: HeadConfig
     metrics: tuple[str, ...]
-
-    @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> OwnTexts:
-        return OwnTexts(cls.problem_type)
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TextExample | None:

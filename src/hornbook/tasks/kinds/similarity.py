@@ -57,6 +57,7 @@ class Similarity(Task):
     description = "vectors that are similar for similar texts"
     accepted_inputs = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
+    own_layout = OwnSimilar()
     output = "vectors"
     problem_type = "regression"
     default_metrics = SCORED
@@ -75,10 +76,6 @@ class Similarity(Task):
     score_range: tuple[float, float] | None = None
 
     # ---- reading
-
-    @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> OwnSimilar:
-        return OwnSimilar()
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SimilarityExample | None:

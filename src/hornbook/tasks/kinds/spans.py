@@ -84,6 +84,7 @@ class Spans(Task):
     description = "an answer span in the text"
     accepted_inputs = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
+    own_layout = OwnSpans()
     output = "spans"
     default_metrics = ("f1", "exact")
     in_percent = True
@@ -110,16 +111,12 @@ class Spans(Task):
     num_best: int = 20
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> OwnSpans:
-        return OwnSpans(allows_no_answer)
-
-    @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return cls.own_layout(allows_no_answer=True).read_inputs(path, notes)
+            return cls.own_layout.read_inputs(path, notes)
         return None if registered.layout.takes_columns else registered.layout.read_inputs(path, notes)
 
     @classmethod

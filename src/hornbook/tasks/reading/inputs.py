@@ -171,7 +171,7 @@ def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]
 
 
 def _from_table(table: RowTable, task_class: type[Task], notes: Notes) -> list[Example]:
-    layout, text, requested = task_class.own_layout(allows_no_answer=True), None, notes.requested
+    layout, text, requested = task_class.own_layout, None, notes.requested
     if isinstance(layout, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained_columns:
             requested = RequestedColumns(table.columns[0])
