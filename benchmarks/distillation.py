@@ -35,7 +35,7 @@ from settings_by_task import changes_by_task
 
 from hornbook.files import link, num_cores, read_json, write_json
 from hornbook.interop.folder import load_folder, save_model
-from hornbook.metrics.bootstrap import mean_interval
+from hornbook.metrics.confidence_intervals import mean_interval
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.run_files import STAGES

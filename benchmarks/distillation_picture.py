@@ -14,7 +14,7 @@ from distillation import differences
 from matplotlib.figure import Figure
 
 from hornbook.files import read_json
-from hornbook.metrics.bootstrap import mean_interval
+from hornbook.metrics.confidence_intervals import mean_interval
 from hornbook.report.plots.drawing import BLUE, FAINT, ORANGE, in_style, picture, show_legend
 
 PANELS = {

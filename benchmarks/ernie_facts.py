@@ -32,7 +32,7 @@ from ernie_scores import MODELS
 import hornbook
 from hornbook.files import write_json
 from hornbook.graph.graph import open_graph
-from hornbook.metrics.bootstrap import interval
+from hornbook.metrics.confidence_intervals import interval
 from hornbook.models.ernie import Ernie
 
 STATED, GRAPH_ONLY, UNSEEN = "stated", "graph only", "unseen"

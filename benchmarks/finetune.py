@@ -36,7 +36,7 @@ import torch
 from finetune_data import PLACES, Recipe, chosen_data, recipe_for
 
 from hornbook.files import num_cores, read_json, write_json
-from hornbook.metrics.bootstrap import difference_interval
+from hornbook.metrics.confidence_intervals import difference_interval
 from hornbook.tasks.datasets import find_task
 
 IN_PERCENT = ("f1", "exact")  # span measures: their official scripts report percent

@@ -250,7 +250,7 @@ def scores(prepared: Prepared, recipe: Recipe, data: DataSet) -> dict[str, float
     else:
         predictions = answers_of(found, prepared.places, dev)
     evaluation = Evaluation(predictions, task.scorer(dev, predictions)())
-    return rescored(task.tuned(dev, predictions), dev, evaluation).scores
+    return rescored(task.with_best_threshold(dev, predictions), dev, evaluation).scores
 
 
 @torch.no_grad()

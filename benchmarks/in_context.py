@@ -21,7 +21,7 @@ import numpy as np
 
 import hornbook
 from hornbook.files import read_json, write_json
-from hornbook.metrics.bootstrap import interval
+from hornbook.metrics.confidence_intervals import interval
 from hornbook.report.plots.drawing import BLUE, GREEN, ORANGE, in_style, new_plot, picture, show_legend
 from hornbook.text.training import train_tokenizer
 

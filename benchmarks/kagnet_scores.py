@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hornbook.files import read_json, write_json
-from hornbook.metrics.bootstrap import crossed_intervals
+from hornbook.metrics.confidence_intervals import crossed_intervals
 
 PLAIN, KAGNET, AS_TEXT = "plain", "kagnet", "paths-as-text"
 REASONING = {

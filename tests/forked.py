@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from hornbook.metrics import bootstrap
+from hornbook.metrics import confidence_intervals
 
 context = multiprocessing.get_context("forkserver")
 
@@ -48,7 +48,7 @@ def do_without_onednn() -> None:
 
 def draw_fewer_resamples() -> None:
     """A hundred instead of a thousand for each interval, which would take as long as the smallest runs."""
-    bootstrap.ROUNDS = 100
+    confidence_intervals.ROUNDS = 100
 
 
 def begun(program: str, *words: object) -> BaseProcess:

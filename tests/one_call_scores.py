@@ -4,14 +4,14 @@ from collections import Counter
 
 import numpy as np
 
-from hornbook.metrics.classification import class_counts, multi_label_counts, multi_label_scores, numbered
+from hornbook.metrics.classification import as_indices, class_counts, multi_label_counts, multi_label_scores
 from hornbook.metrics.regression import order, pearson, ranks
 from hornbook.metrics.spans import COQA, KORQUAD, SQUAD_1, SQUAD_2, TRIVIA_QA
 from hornbook.metrics.tagging import entities
 
 
 def counted(gold, predicted):
-    labels, gold_N, predicted_N = numbered(gold, predicted)
+    labels, gold_N, predicted_N = as_indices(gold, predicted)
     return class_counts(gold_N, predicted_N, len(labels))
 
 
@@ -20,7 +20,7 @@ def accuracy(gold, predicted):
 
 
 def f1(gold, predicted, positive):
-    labels = numbered(gold, predicted)[0]
+    labels = as_indices(gold, predicted)[0]
     return counted(gold, predicted).f1(labels.index(positive)) if positive in labels else 0.0
 
 

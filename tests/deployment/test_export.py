@@ -28,7 +28,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe
 from hornbook.report.run_files import ReportedRun
-from hornbook.tasks.kinds.texts import ONE
+from hornbook.tasks.kinds.sequence import ONE
 
 LABELS = ("dark", "light", "other")
 KINDS = {

@@ -16,7 +16,7 @@ from hornbook.cli.retrieval import parse_filters
 from hornbook.inference.retrieval import building, searching
 from hornbook.inference.retrieval.index import Index, Manifest, dequantized, quantized
 from hornbook.inference.retrieval.searching import search_index, top_rows
-from hornbook.tasks.reading import streaming
+from hornbook.tasks.reading import table_files, text_files
 
 WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
 WORDS += ["windows", "children", "harbour", "garden", "silver", "bread"]
@@ -244,7 +244,9 @@ def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
                 f'k{number},"note {number}","the river, {number}\nand a ""bridge"" of the harbour {number}{filler}"\n'
             )
     size = file.stat().st_size
-    monkeypatch.setattr(streaming, "PIECE_BYTES", 1 << 14)
+    monkeypatch.setattr(table_files, "PIECE_BYTES", 1 << 14)
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 50)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", 1 << 14)
     (tmp_path / "small.csv").write_text("body\nthe river\n")
     building.read_texts(tmp_path / "small.csv", tmp_path / "spool", text="body")  # imports what reading needs
     tracemalloc.start()
@@ -261,7 +263,7 @@ def test_a_large_file_takes_little_memory(monkeypatch, model, tmp_path):
     assert building.read_texts(file, tmp_path / "spool", text="body").fingerprint == found.fingerprint
     with file.open("a") as out:
         out.write("k7,a,b\n")
-    monkeypatch.setattr(streaming, "PIECE_BYTES", 1 << 14)
+    monkeypatch.setattr(table_files, "PIECE_BYTES", 1 << 14)
     with pytest.raises(ValueError, match="the id 'k7' occurs twice in column 'id'"):
         building.read_texts(file, tmp_path / "spool", text="body")
 
@@ -305,7 +307,7 @@ def test_texts_in_memory_and_lines(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "message"),
+    ("written", "options", "message"),
     [
         ("id,body\n1,a\n1,b\n", {"text": "body"}, "the id '1' occurs twice in column 'id'"),
         ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with text="),
@@ -315,8 +317,8 @@ def test_texts_in_memory_and_lines(model, tmp_path):
         ("id,body\n1,a\n", {"text": "body", "dtype": "int4"}, "dtype must be float32 or int8"),
     ],
 )
-def test_bad_texts(model, tmp_path, content, options, message):
-    (tmp_path / "texts.csv").write_text(content)
+def test_bad_texts(model, tmp_path, written, options, message):
+    (tmp_path / "texts.csv").write_text(written)
     options = {"key": None} | options
     if "key" in options and "a row has no id" in message:
         options["key"] = "id"

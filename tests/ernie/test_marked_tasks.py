@@ -92,7 +92,7 @@ def test_rows_without_a_mention_are_counted():
     data = read("relation", {"train": rows, "dev": rows})
     assert [len(data.splits[split]) for split in ("train", "dev")] == [1, 4]
     assert data.problems.count("no_mention") == data.problems.count("kept_no_mention") == 3
-    assert data.splits["dev"][0].problem == "no mention is marked in the text"
+    assert data.splits["dev"][0].reason_unusable == "no mention is marked in the text"
     with pytest.raises(ValueError, match="no column for the label"):
         read("relation", [{"text": "[HD] a [HD] [TL] b [TL]"}])
 
@@ -109,7 +109,7 @@ def test_rows_without_a_mention_are_counted():
 )
 def test_values_of_other_types_are_a_problem_of_their_row(task, row, name, value):
     data = read(task, {"dev": [row | {name: value}]})
-    assert data.problems.count("kept_no_mention") == 1 and data.splits["dev"][0].problem
+    assert data.problems.count("kept_no_mention") == 1 and data.splits["dev"][0].reason_unusable
     with pytest.raises(ValueError, match="is invalid: this model takes"):
         as_examples([row | {name: value}], task)
 
@@ -211,9 +211,9 @@ def test_the_score_of_semeval_by_hand():
 
 def test_inputs_to_predict():
     (found,) = as_examples("The [ENT] bridge [ENT] fell.", "entity-typing")
-    assert found.mentions == ("bridge",) and not found.problem
+    assert found.mentions == ("bridge",) and not found.reason_unusable
     (found,) = as_examples({"text": "The bridge fell.", "start": 4, "end": 10}, "entity-typing")
     assert found.mentions == ("bridge",)
-    assert as_examples("no mark", "relation")[0].problem
+    assert as_examples("no mark", "relation")[0].reason_unusable
     with pytest.raises(ValueError, match="this model takes a text with"):
         as_examples([("a", "b")], "relation")

@@ -23,7 +23,7 @@ from hornbook.evaluation.experiments.verdicts import (
     verdict_of_interval,
 )
 from hornbook.files import read_json, write_json
-from hornbook.metrics.bootstrap import NORMAL_95, difference_interval
+from hornbook.metrics.confidence_intervals import NORMAL_95, difference_interval
 
 ALL = ("reviews",)
 BETTER = Condition(description="better", arm="detecting", minus="nsp", min=0.0)

@@ -109,13 +109,13 @@ def test_texts_that_are_linked_keep_their_links(graph, tmp_path):
     fact = {"sub_uri": "plant", "obj_uri": "Q42", "evidences": [evidence, evidence, lost]}
     (tmp_path / "facts.jsonl").write_text(json.dumps(fact) + "\nbroken\n")
     problems = Problems()
-    first, second = (each.linked for each in link_files(graph, tmp_path / "facts.jsonl", problems=problems))
-    assert first.text == "A plant lives in the Garden."
-    assert [(each.text, each.entity, each.score) for each in first.mentions] == [
+    (found,) = link_files(graph, tmp_path / "facts.jsonl", problems=problems)
+    assert found.linked.text == "A plant lives in the Garden.\nIt lives in the Garden."
+    assert [(each.text, each.entity, each.score) for each in found.linked.mentions] == [
         ("plant", "plant", 1.0),
         ("Garden", "Q42", 1.0),
+        ("Garden", "Q42", 1.0),
     ]
-    assert [each.text for each in second.mentions] == ["Garden"]
     assert problems.count("missing_surface") == problems.count("not_json") == 1
     document = {"text": "An oak", "entities": [{"uri": "http://www.wikidata.org/entity/Q1", "boundaries": [3, 6]}]}
     (tmp_path / "document.jsonl").write_text(json.dumps(document) + "\n")

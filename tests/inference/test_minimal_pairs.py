@@ -91,7 +91,7 @@ def test_ties_are_wrong_and_paradigms_count_alike(tiny_run, tmp_path, monkeypatc
     assert found.mean.value == 0.75 and found.mean.num_pairs == 5
 
 
-def test_intervals_cover_the_truth():
+def test_confidence_intervals_cover_the_truth():
     random, truth, num = np.random.default_rng(0), np.array([0.5, 0.7, 0.9]), 200
     inside = 0
     for _ in range(500):

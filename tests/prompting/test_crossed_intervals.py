@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hornbook.metrics.bootstrap import crossed_intervals, intervals
+from hornbook.metrics.confidence_intervals import crossed_intervals, intervals
 
 
 def of(rows):

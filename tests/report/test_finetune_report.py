@@ -32,7 +32,7 @@ def tallies(run):
 
 
 def worst_mistakes(run):
-    return run.task_kind.mistakes(run.predictions, 12)
+    return run.task_kind.worst_mistakes(run.predictions, 12)
 
 
 @pytest.mark.pictures

@@ -12,7 +12,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import write_card
 from hornbook.tasks.kinds.marked import EntityTyping
-from hornbook.tasks.kinds.multi_label import FEWEST, THRESHOLDS, MultiLabel
+from hornbook.tasks.kinds.multi_label import MIN_DEV_EXAMPLES, THRESHOLDS, MultiLabel
 from hornbook.tasks.records import MarkedExample, TextExample
 from hornbook.tasks.spec import TaskSpec, load_task, save_task
 
@@ -31,7 +31,7 @@ def noisy(random: np.random.Generator, num: int = 200) -> tuple[list[TextExample
 
 def test_it_has_the_best_score_of_all(random):
     examples, logits = noisy(random)
-    tuned = TASK.tuned(examples, TASK.decode(logits, None, examples))
+    tuned = TASK.with_best_threshold(examples, TASK.decode(logits, None, examples))
     chances = 1 / (1 + np.exp(-np.stack(logits)))
     scores = {}
     for threshold in THRESHOLDS:
@@ -40,13 +40,13 @@ def test_it_has_the_best_score_of_all(random):
     assert scores[tuned.threshold] == max(scores.values()) > scores[0.5] + 0.05
     found = tuned.scorer(examples, tuned.decode(logits, None, examples))()["micro_f1"]
     assert found == pytest.approx(scores[tuned.threshold])
-    assert tuned.thresholded(TASK.decode(logits, None, examples)) == tuned.decode(logits, None, examples)
+    assert tuned.apply_threshold(TASK.decode(logits, None, examples)) == tuned.decode(logits, None, examples)
 
 
 def test_it_is_for_the_first_measure(random):
     examples, logits = noisy(random)
     tasks = [MultiLabel(OUTPUT, metrics) for metrics in (("micro_f1",), ("exact_match",))]
-    for_f1, for_exact = (each.tuned(examples, each.decode(logits, None, examples)) for each in tasks)
+    for_f1, for_exact = (each.with_best_threshold(examples, each.decode(logits, None, examples)) for each in tasks)
     exact = [
         each.scorer(examples, each.decode(logits, None, examples))()["exact_match"] for each in (for_f1, for_exact)
     ]
@@ -56,17 +56,17 @@ def test_it_is_for_the_first_measure(random):
 def test_it_stays_without_a_reason_or_with_few_examples(random):
     examples, logits = noisy(random)
     certain = [np.where([name in each.label for name in LABELS], 9.0, -9.0) for each in examples]
-    assert TASK.tuned(examples, TASK.decode(certain, None, examples)).threshold == 0.5
-    few = examples[: FEWEST - 1]
-    assert TASK.tuned(few, TASK.decode(logits[: FEWEST - 1], None, few)) is TASK
-    assert TASK.tuned(examples, TASK.decode(logits, None, examples)).threshold < 0.5
+    assert TASK.with_best_threshold(examples, TASK.decode(certain, None, examples)).threshold == 0.5
+    few = examples[: MIN_DEV_EXAMPLES - 1]
+    assert TASK.with_best_threshold(few, TASK.decode(logits[: MIN_DEV_EXAMPLES - 1], None, few)) is TASK
+    assert TASK.with_best_threshold(examples, TASK.decode(logits, None, examples)).threshold < 0.5
 
 
 def test_a_mention_keeps_at_least_one_type(random):
     examples, logits = noisy(random)
     mentions = [MarkedExample(each.key, "a", ((0, 1),), each.label or ("a",)) for each in examples]
     task = EntityTyping(OUTPUT, ("loose_macro_f1",))
-    tuned = task.tuned(mentions, task.decode(logits, None, mentions))
+    tuned = task.with_best_threshold(mentions, task.decode(logits, None, mentions))
     assert tuned.threshold < 0.5
     (unsure,) = tuned.decode([np.array([-9.0, -8.0, -7.0, -9.5])], None, mentions[:1])
     assert unsure.label == ("c",)
@@ -78,8 +78,8 @@ def test_programs_and_comparisons_use_it(capsys):
     exec(task.decoding, {"numpy": np, "logits": logits, "labels": LABELS})
     assert capsys.readouterr().out.strip() == "[['a', 'c'], []]"
     assert [each.label for each in task.decode(list(logits), None, [])] == [("a", "c"), ()]
-    assert task.predicted(logits[0]).tolist() == [True, False, True, False]
-    both = MultiLabel.merged([task, MultiLabel(OUTPUT, ("micro_f1",), 0.4)])
+    assert task.decision(logits[0]).tolist() == [True, False, True, False]
+    both = MultiLabel.ensembled([task, MultiLabel(OUTPUT, ("micro_f1",), 0.4)])
     assert both.threshold == pytest.approx(0.3)
 
 

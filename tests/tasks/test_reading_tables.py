@@ -232,17 +232,14 @@ def test_what_is_no_table_is_refused(data):
 
 def test_json_lines_that_are_not_whole(tmp_path):
     good = '{"text": "a", "label": "x"}\n'
-    rows = good + '{"text": "b", "lab\n[1]\n' + '{"text": "c", "text": "d", "label": "x"}\n'
+    rows = good + '{"text": "b", "lab\n[1]\n' + '{"text": "d", "label": "x"}\n'
     write(tmp_path, train__jsonl=rows, dev__jsonl=rows)
     data = read("classification", tmp_path)
     assert [each.text for each in data.splits["train"]] == ["a", "d"]
     assert [each.text for each in data.splits["dev"]] == ["a", "", "", "d"]
-    assert counts(data) == {"bad_json": 2, "kept_bad_json": 2, "repeated_name": 2}
-    assert first(data, "bad_json")["place"] == "line 2" and first(data, "repeated_name")["place"] == "line 4"
+    assert counts(data) == {"bad_json": 2, "kept_bad_json": 2}
+    assert first(data, "bad_json")["place"] == "line 2"
     with pytest.raises(ValueError, match="line 2"):
-        read("classification", tmp_path, strict=True)
-    write(tmp_path, train__jsonl=good + '{"text": "c", "text": "d", "label": "x"}\n')
-    with pytest.raises(ValueError, match='line 2: "text" occurs twice'):
         read("classification", tmp_path, strict=True)
 
 
@@ -373,7 +370,9 @@ def test_bad_quotes_break_their_own_row_only(random):
     for _ in range(400):
         text = "".join(random.choice(['"', '"', ",", "a", "\n", '""', 'x","'], 24)) + "\n"
         bad = []
-        rows = csv_records(text, Dialect(), lambda place, error, bad=bad: bad.append(place))
+        rows = csv_records(
+            text.removesuffix("\n").split("\n"), Dialect(), lambda place, error, bad=bad: bad.append(place)
+        )
         assert [row for _, row in rows] == csv_rows_one_by_one(text)
         num_broken += len(bad) > 2
     assert num_broken > 50
@@ -383,7 +382,7 @@ def test_bad_quotes_on_every_row_are_read_in_one_go():
     """Each row opens a quote that extends to the end of the file: following it every time would take minutes."""
     start = time.perf_counter()
     bad = []
-    rows = list(csv_records('5","a\n' * 20_000, Dialect(), lambda place, error: bad.append(place)))
+    rows = list(csv_records(['5","a'] * 20_000, Dialect(), lambda place, error: bad.append(place)))
     assert rows[7] == ("line 8", ['5"', "a"])
     assert len(rows) == len(bad) == 20_000
     assert time.perf_counter() - start < 5

@@ -6,7 +6,7 @@ import numpy as np
 import one_call_scores
 import pytest
 
-from hornbook.metrics.bootstrap import interval
+from hornbook.metrics.confidence_intervals import interval
 from hornbook.metrics.regression import mean_squared_error, pearson
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.evaluation import with_intervals
@@ -107,7 +107,7 @@ def test_tags(random):
         assert score(chosen) == pytest.approx(expected, abs=1e-15)
 
 
-def test_intervals_are_those_of_each_score_alone(random):
+def test_confidence_intervals_are_those_of_each_score_alone(random):
     gold, found, examples, predictions = classes(random, 80)
     metrics = ("matthews", "macro_f1")
     scores = with_intervals(Classification(HeadConfig("sequence", 3, LABELS), metrics), examples, predictions)
@@ -124,7 +124,7 @@ def test_the_interval_of_accuracy_has_a_width_where_all_are_right(random):
     assert found["accuracy"] == {"value": 1.0, "low": pytest.approx(0.7961, abs=1e-4), "high": 1.0}
 
 
-def test_intervals_take_moments(random):
+def test_confidence_intervals_take_moments(random):
     """Hundredths of a second for each; recomputing from the labels took up to nine seconds."""
     start = time.perf_counter()
     with_intervals(

@@ -147,7 +147,7 @@ def test_no_answer_score_and_threshold(wordpiece, answerable):
         scores.append(prediction.no_answer_score)
     middle = float(np.median(scores))
     other = replace(task, threshold=middle)
-    again = other.thresholded(predictions)
+    again = other.apply_threshold(predictions)
     assert again == other.decode(found, encoded, examples)
     assert [each.answer == "" for each in again] == [score > middle for score in scores]
     assert {each.answer == "" for each in again} == {True, False}
@@ -169,9 +169,9 @@ def test_best_threshold_is_the_best_of_all(wordpiece):
 
     def f1(threshold: float) -> float:
         other = replace(task, threshold=threshold)
-        return other.scorer(examples, other.thresholded(predictions))()["f1"]
+        return other.scorer(examples, other.apply_threshold(predictions))()["f1"]
 
-    threshold = task.tuned(examples, predictions).threshold
+    threshold = task.with_best_threshold(examples, predictions).threshold
     best = f1(threshold)
     assert min(abs(each.no_answer_score - threshold) for each in predictions) > 1e-4, "rounding decides no question"
     several = [each.no_answer_score + nudge for each in predictions for nudge in (-1e-6, 0, 1e-6)]

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from hornbook.tasks.datasets import find_task
-from hornbook.tasks.reading import streaming
+from hornbook.tasks.reading import table_files
 from hornbook.tasks.reading.inputs import inputs_in, original_columns, stream_inputs
 from hornbook.tasks.reading.notes import Notes, RequestedColumns
 
@@ -74,8 +74,8 @@ def test_pieces_are_read_as_the_whole(monkeypatch, tmp_path, name, size):
     entry, one, two = find_task("classification"), notes(), notes()
     expected = inputs_in(path, entry, one)
     columns = original_columns(expected, one) or [{} for _ in expected]
-    monkeypatch.setattr(streaming, "PIECE_BYTES", size)
-    monkeypatch.setattr(streaming, "PIECE_ROWS", 7)
+    monkeypatch.setattr(table_files, "PIECE_BYTES", size)
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 7)
     pieces = list(stream_inputs(path, entry, two))
     assert len(pieces) >= 3
     found = [example for examples, _ in pieces for example in examples]
@@ -96,6 +96,6 @@ def described(notes: Notes) -> dict:
 def test_wide_encodings_are_read_at_once(monkeypatch, tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text(csv_text(), encoding="utf-16")
-    monkeypatch.setattr(streaming, "PIECE_BYTES", 300)
+    monkeypatch.setattr(table_files, "PIECE_BYTES", 300)
     notes = Notes(needs_labels=False, requested=RequestedColumns("body"))
     assert [len(found) for found, _ in stream_inputs(path, find_task("classification"), notes)] == [200]

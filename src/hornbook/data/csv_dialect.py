@@ -6,11 +6,12 @@ single column of texts, as the delimiter. An unbalanced quote affects only its o
 """
 
 import csv
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 SAMPLE_LINES = 500
+RECORD_CHARACTERS = 32 << 20  # of the longest record of several lines; in a longer one a quote is not closed
 OPEN_AT_END = "unexpected end of data"  # error of csv.reader
 Record = tuple[str, list[str]]  # place in the file ("line 12") and fields
 
@@ -39,20 +40,20 @@ def is_plain(text: str, suffix: str, dialect: Dialect, is_truncated: bool = Fals
     return suffix == ".tsv" and dialect == Dialect("\t") and not _is_quoted(text, is_truncated)
 
 
-def plain_records(text: str, first_line: int = 1) -> Iterator[Record]:
-    for line_number, line in enumerate(text.removesuffix("\n").split("\n"), first_line):
+def plain_records(lines: Iterable[str]) -> Iterator[Record]:
+    for line_number, line in enumerate(lines, 1):
         yield f"line {line_number}", line.split("\t") if line else []
 
 
 def detected(text: str, delimiter: str, *, is_given: bool = False) -> Dialect:
     """The dialect of a file with a header line. `delimiter` is preferred; with `is_given` it is the only candidate."""
-    sample = "\n".join(text.split("\n", SAMPLE_LINES)[:SAMPLE_LINES]) + "\n"
-    header = sample.partition("\n")[0]
+    sample = text.removesuffix("\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES]
+    header = sample[0]
     delimiters = [delimiter]
     if not is_given:
         delimiters = [each for each in (delimiter, *DELIMITERS) if each in header] or delimiters
     plain = [Dialect(each) for each in dict.fromkeys(delimiters)]
-    escaped = [replace(dialect, escape="\\") for dialect in plain if '\\"' in sample]
+    escaped = [replace(dialect, escape="\\") for dialect in plain if any('\\"' in line for line in sample)]
     single = [replace(dialect, quote="'") for dialect in plain if _is_single_quoted(header, dialect.delimiter)]
     return max([*plain, *escaped, *single], key=lambda dialect: _regularity(sample, dialect))  # the first on ties
 
@@ -61,7 +62,7 @@ def _is_single_quoted(header: str, delimiter: str) -> bool:
     return all(len(name) > 1 and name[0] == name[-1] == "'" for name in header.split(delimiter))
 
 
-def _regularity(sample: str, dialect: Dialect) -> float:
+def _regularity(sample: list[str], dialect: Dialect) -> float:
     """The fraction of records that have as many fields as the header, minus the fraction with unbalanced quotes; single
     quotes left around all column names count as one unbalanced record."""
     bad_quotes: list[str] = []
@@ -77,7 +78,7 @@ def _is_quoted(text: str, is_truncated: bool) -> bool:
         return False
     lengths = set()
     try:
-        for record in csv.reader(_lines(text), delimiter="\t", strict=True):
+        for record in csv.reader((line + "\n" for line in text.split("\n")), delimiter="\t", strict=True):
             lengths |= {len(record)} - {0}
     except csv.Error as error:
         if not is_truncated or str(error) != OPEN_AT_END:
@@ -85,47 +86,44 @@ def _is_quoted(text: str, is_truncated: bool) -> bool:
     return len(lengths) == 1
 
 
-def _lines(text: str) -> list[str]:
-    """Lines with their line feeds. Split at line feeds only: `str.splitlines` also splits at characters that occur in
-    texts."""
-    lines = [line + "\n" for line in text.split("\n")]
-    return lines[:-1] if lines[-1] == "\n" else lines
+def csv_records(lines: Iterable[str], dialect: Dialect, on_bad_quotes: Callable[[str, str], None]) -> Iterator[Record]:
+    """The records of a file, whose `lines` come without line feeds. `on_bad_quotes` gets the place of a record with
+    unbalanced quotes, and the error."""
+    lines, number = iter(lines), 1
+    taken: list[str] = []  # the lines of the record that is being read
+    waiting: list[str] = []  # a line that is read again
 
+    def take() -> Iterator[str]:
+        num_characters = 0
+        while (line := waiting.pop() if waiting else next(lines, None)) is not None:
+            num_characters = num_characters + len(line) if taken else len(line)
+            taken.append(line)
+            if len(taken) > 1 and num_characters > RECORD_CHARACTERS:
+                raise csv.Error("too long")
+            yield line + "\n"
 
-def csv_records(
-    text: str,
-    dialect: Dialect,
-    on_bad_quotes: Callable[[str, str], None],
-    first_line: int = 1,
-    is_truncated: bool = False,
-) -> Generator[Record, None, int]:
-    """The records of a text that starts at `first_line` of a file; returns the number of lines read. With
-    `is_truncated`, the file has more text after this one: a record that is open at its end is not read. `on_bad_quotes`
-    gets the place of a record with unbalanced quotes, and the error."""
-    lines, start, bad_line = _lines(text), 0, 0
     limit = csv.field_size_limit(1 << 30)
     try:
-        while start < len(lines):
-            # A record that starts before `bad_line` and is still open at the end of its line would fail at `bad_line`
-            # too, as the parser state inside an open quote does not depend on where it was opened: read only its line.
-            last = start + 1 if start < bad_line else len(lines)
-            reader = csv.reader((lines[i] for i in range(start, last)), **dialect.options, strict=True)
-            done = 0
+        while True:
             try:
-                for record in reader:
-                    yield f"line {start + done + first_line}", record
-                    done = reader.line_num
-                start += done
-            except csv.Error as error:
-                # Keep only this line as a record: an open quote must not swallow the rows after it.
-                bad_line = max(bad_line, start + reader.line_num - 1)
-                start += done
-                if is_truncated and str(error) == OPEN_AT_END and last == len(lines):
-                    return start
-                place = f"line {start + first_line}"
-                on_bad_quotes(place, str(error))
-                yield place, next(csv.reader([lines[start].rstrip("\n")], **dialect.options))
-                start += 1
-        return start
+                for record in csv.reader(take(), **dialect.options, strict=True):
+                    yield f"line {number}", record
+                    number += len(taken)
+                    taken.clear()
+                return
+            except csv.Error:
+                # An open quote must not swallow the rows after it. Records that start in these lines and are still open
+                # at the end of a line would fail at the same place, so every line but the last is read alone.
+                if len(taken) > 1:
+                    waiting.append(taken.pop())
+                for line in taken:
+                    place = f"line {number}"
+                    try:
+                        yield place, next(csv.reader([line + "\n"], **dialect.options, strict=True))
+                    except csv.Error as error:
+                        on_bad_quotes(place, str(error))
+                        yield place, next(csv.reader([line], **dialect.options))
+                    number += 1
+                taken.clear()
     finally:
         csv.field_size_limit(limit)

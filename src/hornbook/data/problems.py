@@ -25,7 +25,6 @@ DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "bad_record": "web pages that cannot be read, dropped",
     "extraction_failed": "web pages whose text could not be extracted, dropped",
     "bad_quotes": "rows with unclosed or undoubled quotes, read literally",
-    "repeated_name": "JSON objects with a repeated field, of which the last is used",
     "repeated_key": "examples with the name of another example, renamed",
     "moved_span": "answers that are not at their stated position, taken from the nearest occurrence",
     "several_spans": "answers that occur more than once in a passage, without a stated position: the first is used",
@@ -35,7 +34,6 @@ DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "no_name": "identifiers without a label in a file of names, ignored",
     "not_names": "JSON files in a folder that hold no labels, skipped",
     "duplicate_edge": "edges that are given more than once, merged with their weights added",
-    "self_loop": "edges from an entity to itself, kept",
     "missing_surface": "linked words that do not occur in their sentence, dropped",
     "unseen_label": "labels of a dev or test split that do not occur in training, so that no prediction can be right",
 }

@@ -28,7 +28,7 @@ from hornbook.report.rendering import Table, render
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import outputs_by_group
-from hornbook.tasks.kinds.texts import ONE, encode_texts
+from hornbook.tasks.kinds.sequence import ONE, encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.spec import save_task
@@ -178,7 +178,7 @@ def agreement(
     if original.head_config is None:
         return found | {"smallest_cosine": min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs)}
     task = original.predictor.task
-    predicted = [(task.predicted(a), task.predicted(b)) for a, b in pairs]
+    predicted = [(task.decision(a), task.decision(b)) for a, b in pairs]
     if predicted[0][0] is None:
         return found
     if original.head_config.output_type.per_token:

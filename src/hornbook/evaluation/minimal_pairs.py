@@ -20,7 +20,7 @@ from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.lifecycle.run_folder import ignore
-from hornbook.metrics.bootstrap import NORMAL_95, wilson_interval
+from hornbook.metrics.confidence_intervals import NORMAL_95, wilson_interval
 
 GOOD, BAD = ("sentence_good", "good"), ("sentence_bad", "bad")  # keys of a line; the first that it has
 PARADIGM = ("UID", "paradigm")  # otherwise the name of the file

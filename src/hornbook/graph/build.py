@@ -14,7 +14,17 @@ from hornbook.data.shards import MANIFEST, hash_of, write_array
 from hornbook.data.sources import Source, format_of
 from hornbook.files import write_json
 from hornbook.graph.folder import ARRAYS, FILES, FORMAT_VERSION, file_hashes, read_manifest, write_lines
-from hornbook.graph.triples import COLUMNS, FORMATS, KNOWN, OPAQUE, SPLITS, Triples, is_names_file, read_file, split_of
+from hornbook.graph.triples import (
+    COLUMNS,
+    FORMATS,
+    OPAQUE,
+    READABLE,
+    SPLITS,
+    Triples,
+    is_names_file,
+    read_file,
+    split_of,
+)
 from hornbook.graph.wordnet import is_wordnet, read_wordnet
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.run_folder import OnCount, ignore
@@ -106,14 +116,14 @@ def _find(sources: Sequence[str | Path] | str | Path, problems: Problems) -> tup
             raise ValueError(f"{path} does not exist: check the spelling")
         if not os.path.isdir(path):
             if not _is_readable(path):
-                raise ValueError(f"{path} has an unknown extension: give {KNOWN}")
+                raise ValueError(f"{path} has an unknown extension: give {READABLE}")
             files.append(path)
         elif is_wordnet(Path(path)) or is_wordnet(Path(path) / "dict"):
             folders.append(path if is_wordnet(Path(path)) else os.path.join(path, "dict"))
         else:
             files += _files_in(path, problems)
     if not folders and not files:
-        raise ValueError(f"no triples in {', '.join(map(str, paths))}: give {KNOWN}")
+        raise ValueError(f"no triples in {', '.join(map(str, paths))}: give {READABLE}")
     return folders, sorted(files, key=lambda path: path.lower().endswith(".json"))
 
 
@@ -195,20 +205,13 @@ def _merge_duplicates(triples: Triples) -> dict[str, np.ndarray]:
     is_new[1:] = (columns[:, 1:] != columns[:, :-1]).any(0)
     starts = np.flatnonzero(is_new)
     if num_duplicates := len(order) - len(starts):
-        first = int(np.flatnonzero(~is_new)[0])
-        triples.problems.add(Problem("duplicate_edge", _format_edge(triples, columns[:, first]), count=num_duplicates))
+        entities, relations = list(triples.entities), list(triples.relations)
+        head, relation, tail = columns[:, np.flatnonzero(~is_new)[0]]
+        edge = f"{entities[head]} {relations[relation]} {entities[tail]}"
+        triples.problems.add(Problem("duplicate_edge", edge, count=num_duplicates))
     heads, relation_ids, tails = columns[:, starts]
-    if num_loops := int((heads == tails).sum()):
-        first = int(np.flatnonzero(heads == tails)[0])
-        loop = _format_edge(triples, (heads[first], relation_ids[first], tails[first]))
-        triples.problems.add(Problem("self_loop", loop, count=num_loops))
     sums = np.add.reduceat(weights[order].astype(np.float64), starts)
     return {"heads": heads, "kinds": relation_ids, "tails": tails, "weights": sums, "splits": splits[order][starts]}
-
-
-def _format_edge(triples: Triples, edge: Sequence[int]) -> str:
-    entities, relations = list(triples.entities), list(triples.relations)
-    return f"{entities[edge[0]]} {relations[edge[1]]} {entities[edge[2]]}"
 
 
 def _adjacency(heads: np.ndarray, tails: np.ndarray, num_entities: int) -> dict[str, np.ndarray]:

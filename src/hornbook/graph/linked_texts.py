@@ -1,18 +1,16 @@
-"""Texts to be linked, and texts that are linked already, read from files.
+"""Texts of files with the entities that they mention.
 
-A .jsonl file is linked already if its first row is (`data/linked_rows.py` lists the forms); such links are kept.
+Rows of JSON lines may be linked already (`data/linked_rows.py` lists the forms); such links are kept.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import Problem, Problems
-from hornbook.data.readers import JSON_LINE_BYTES, read_documents
-from hornbook.data.sources import ByteReader, find_sources, format_of
+from hornbook.data.readers import Document, FileReader
+from hornbook.data.sources import find_sources, format_of
 from hornbook.graph.graph import Graph
 from hornbook.graph.linking import LinkedText, Mention
 
@@ -50,60 +48,35 @@ def link_files(
     paths = [source.path for source in find_sources(paths, problems)]
     is_empty = True
     for path in paths:
-        kind, _ = format_of(path)
-        first_row = next((row for _, row in _rows(path) if row is not None), {}) if kind == ".jsonl" else {}
-        if is_linked(first_row):
-            texts = _linked_rows(path, graph, problems)
-        else:
-            texts = _link_file(graph, path, kind, text_column, problems)
-        for text in texts:
+        documents = _documents(path, text_column, problems)
+        while batch := list(islice(documents, BATCH)):
             is_empty = False
-            yield text
+            linked = iter(graph.link([each.text for each in batch if each.mentions is None]))
+            for document in batch:
+                text = next(linked) if document.mentions is None else _with_links(document, graph)
+                yield PlacedText(path, document.place, text, document.mentions is not None)
     if is_empty:
         raise ValueError(f"no text could be read from {', '.join(paths)}")
 
 
-def _link_file(graph: Graph, path: str, kind: str, text_column: str | None, problems: Problems) -> Iterator[PlacedText]:
-    texts = _texts(path, kind, text_column, problems)
-    while batch := list(islice(texts, BATCH)):
-        for (place, _), linked in zip(batch, graph.link([text for _, text in batch]), strict=True):
-            yield PlacedText(path, place, linked, False)
+def _documents(path: str, text_column: str | None, problems: Problems) -> Iterator[Document]:
+    """The documents of a file; each line of a .txt file is one."""
+    for item in FileReader(path, text_column=text_column, linked=True):
+        if isinstance(item, Problem):
+            problems.add(item)
+        elif format_of(path)[0] != ".txt":
+            yield item
+        else:
+            first = int(item.place.rpartition(" ")[2])
+            for number, line in enumerate(item.text.split("\n"), first):
+                if line.strip():
+                    yield Document(line.strip(), path, f"line {number}")
 
 
-def _texts(path: str, kind: str, text_column: str | None, problems: Problems) -> Iterator[tuple[str, str]]:
-    for document in read_documents(path, text_column=text_column, problems=problems):
-        if kind != ".txt":
-            yield document.place, document.text
-            continue
-        first = int(document.place.rpartition(" ")[2])
-        for number, line in enumerate(document.text.split("\n"), first):
-            if line.strip():
-                yield f"line {number}", line.strip()
-
-
-def _rows(path: str) -> Iterator[tuple[str, dict | None]]:
-    """Yields (place, object) for each line; None if the line is not a JSON object."""
-    for number, line in ByteReader(path).lines(JSON_LINE_BYTES):
-        if line is not None and not line.strip():
-            continue
-        try:
-            value = json.loads(line.decode("utf-8")) if line else None
-        except (ValueError, RecursionError):
-            value = None
-        yield f"line {number}", value if isinstance(value, dict) else None
-
-
-def _linked_rows(path: str, graph: Graph, problems: Problems) -> Iterator[PlacedText]:
-    for place, row in _rows(path):
-        if row is None:
-            problems.add(Problem("not_json", path, place))
-            continue
-        for text, spans in linked_texts(row):
-            mentions = []
-            for start, end, entity in spans:
-                if start < 0 or end > len(text) or start >= end:
-                    problems.add(Problem("missing_surface", path, place, str(entity)))
-                    continue
-                label = next(map(graph.label, graph.candidates(entity)), entity)
-                mentions.append(Mention(start, end, text[start:end], entity, label, 1.0))
-            yield PlacedText(path, place, LinkedText(text, sorted(mentions)), True)
+def _with_links(document: Document, graph: Graph) -> LinkedText:
+    """The text with the links of its file."""
+    mentions = []
+    for start, end, entity in document.mentions:
+        label = next(map(graph.label, graph.candidates(entity)), entity)
+        mentions.append(Mention(start, end, document.text[start:end], entity, label, 1.0))
+    return LinkedText(document.text, mentions)

@@ -15,7 +15,7 @@ from hornbook.lifecycle.run_folder import OnCount
 
 TABLES = (".tsv", ".csv", ".txt")
 FORMATS = (*TABLES, ".jsonl")
-KNOWN = ".tsv, .csv, .txt, .jsonl (also followed by .gz, .xz or .zst), .json with names, or a WordNet folder"
+READABLE = ".tsv, .csv, .txt, .jsonl (also followed by .gz, .xz or .zst), .json with names, or a WordNet folder"
 COLUMNS = ("head", "relation", "tail", "weight")
 COLUMN_OF = {  # the column that each usual heading stands for
     **dict.fromkeys(("head", "subject", "subj", "source", "start", "h", "sub_uri", "head_id"), "head"),

@@ -76,7 +76,7 @@ class Predictor:
         self.members = list(members)
         self.tokenizer, self.spec = members[0].tokenizer, members[0].spec
         self.max_length = min(member.max_length for member in members)
-        self.spec = replace(self.spec, task=self.spec.task.merged([member.spec.task for member in members]))
+        self.spec = replace(self.spec, task=self.spec.task.ensembled([member.spec.task for member in members]))
         self.num_truncated = self.num_mismatched = 0
 
     @property
@@ -106,8 +106,8 @@ class Predictor:
         columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
         examples = [example.without_label() for example in self._examples(items)]
-        predicted = iter(self.predict_examples([each for each in examples if not each.problem], on_progress))
-        predictions = [None if each.problem else next(predicted) for each in examples]
+        predicted = iter(self.predict_examples([each for each in examples if not each.reason_unusable], on_progress))
+        predictions = [None if each.reason_unusable else next(predicted) for each in examples]
         if not is_frame(items):
             return predictions
         return with_predictions(items, self.describe(items, predictions))
@@ -162,7 +162,7 @@ class Predictor:
             outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_groups).outputs)
         self.num_truncated += encoded.num_truncated
         predictions = task.decode(combine(task, outputs), encoded, examples)
-        return [task.in_own_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
+        return [task.in_hornbook_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
 
     def autocast(self) -> contextlib.AbstractContextManager:
         return inference_autocast(self.device)
@@ -180,7 +180,7 @@ class Predictor:
             example.inputs if prediction is None else self.task.describe(example, prediction)
             for example, prediction in zip(examples, predictions, strict=True)
         ]
-        return [self.task.in_scheme(row, self.spec.scheme) for row in rows] if self.spec.scheme else rows
+        return [self.task.in_file_scheme(row, self.spec.scheme) for row in rows] if self.spec.scheme else rows
 
     # ---- evaluating
 
@@ -264,8 +264,8 @@ class Predictor:
             scores["splits"][name] = with_intervals(spec.task, examples, predictions)
             scores["tables"][name] = tables(spec.task, examples, predictions)
             if spec.task.allows_no_answer:
-                best = spec.task.tuned(examples, predictions)
-                tuned_scores = with_intervals(best, examples, best.thresholded(predictions))
+                best = spec.task.with_best_threshold(examples, predictions)
+                tuned_scores = with_intervals(best, examples, best.apply_threshold(predictions))
                 scores["splits"][f"{name}, threshold chosen on it"] = tuned_scores
             if spec.task.has_labels:
                 labels = {label for each in examples for label in each.label_names}

@@ -1,5 +1,5 @@
-"""Where the name of a model leads: to a folder, to one of the built-in models (small encoders with int8 weights inside
-the package, which are used when no model is named), or to the Hugging Face Hub, from where it is downloaded once.
+"""Resolves the name of a model to a folder: an existing folder, one of the built-in models (small encoders with int8
+weights inside the package, which are used when no model is named), or a download from the Hugging Face Hub.
 
 `docs/builtin-models.md` has the commands that made the built-in models. The last of these is
 

@@ -42,7 +42,7 @@ def class_counts(gold_N: np.ndarray, predicted_N: np.ndarray, num_labels: int) -
     return ClassCounts(*(np.bincount(each, minlength=num_labels) for each in (correct_N, gold_N, predicted_N)))
 
 
-def numbered(gold: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
+def as_indices(gold: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
     """(sorted classes in gold or predictions, gold as class indices, predictions as class indices)."""
     _check_lengths(gold, predicted)
     labels = sorted({*gold, *predicted})

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 Scheme = Literal["IOB1", "BIO", "BIOES", "plain"]
-MARKED = re.compile(r"[BIESLU]-.+", re.DOTALL)
-ENDING = {"E-": "I-", "L-": "I-", "S-": "B-", "U-": "B-"}  # BIOES and its variant BILOU, to BIO
+ENTITY_TAG = re.compile(r"[BIESLU]-.+", re.DOTALL)
+END_TO_BIO = {"E-": "I-", "L-": "I-", "S-": "B-", "U-": "B-"}  # BIOES and its variant BILOU, to BIO
 PREFIXES = "BIES"
 OUTSIDE = ("O", "")
 
@@ -28,10 +28,10 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     If entities start with `I-X` more often than with `B-X`, the scheme is IOB1, otherwise BIO with some invalid tags.
     """
     sentences = list(sentences)
-    marks = {tag[:2] if MARKED.fullmatch(tag) else tag for sentence in sentences for tag in sentence} - {"O"}
-    if not marks or not marks <= {"B-", "I-", *ENDING}:
+    marks = {tag[:2] if ENTITY_TAG.fullmatch(tag) else tag for sentence in sentences for tag in sentence} - {"O"}
+    if not marks or not marks <= {"B-", "I-", *END_TO_BIO}:
         return "plain"
-    if marks & ENDING.keys():
+    if marks & END_TO_BIO.keys():
         return "BIOES"
     num_b, num_i = 0, 0
     for sentence in sentences:
@@ -45,7 +45,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
 def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """The tags of one sentence converted to BIO. An `I-X` that continues no entity is left for `repaired`."""
     if scheme == "BIOES":
-        return [ENDING.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
+        return [END_TO_BIO.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
     if scheme == "IOB1":
         return repaired(tags)[0]
     return list(tags)

@@ -126,7 +126,7 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
     Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression), and
     `thresholds.png` for questions that may have no answer.
     """
-    order, mistakes = run.task_kind.mistakes(run.predictions, MAX_MISTAKES)
+    order, mistakes = run.task_kind.worst_mistakes(run.predictions, MAX_MISTAKES)
     curves, stages = None, []
     if has_curves(run):
         alt = "Training loss, dev loss and dev scores by step"
@@ -218,7 +218,7 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
         "confusion": confusion,
         "confusion_rows": _confusion_rows(confusion) if confusion else [],
         "scatter": scatter,
-        "tallies": Table((kind.counted(run.judged), "precision", "recall", "F1", "gold", "predicted"), rows),
+        "tallies": Table((kind.tallied(run.judged), "precision", "recall", "F1", "gold", "predicted"), rows),
         "num_tallies_left": len(tallies) - MAX_TALLIES,
         "threshold": threshold,
         "thresholds": None if threshold is None else _thresholds(run, threshold),

@@ -17,8 +17,8 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
     if predictor.spec.kind != "spans":
         raise ValueError(f"this model does not find answers in a passage: its task is {predictor.spec.kind}")
     example = SpanExample("0", question, passage)
-    if example.problem:
-        raise ValueError(f"{example.problem}: give a question and a passage")
+    if example.reason_unusable:
+        raise ValueError(f"{example.reason_unusable}: give a question and a passage")
     answer = predictor.predict_examples([example])[0]
     encoded = predictor.task.encode([example], predictor.tokenizer, predictor.max_length)
     if len(encoded.ids) > 1:

@@ -7,7 +7,7 @@
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading import choices, coqa, marked, spans, tagging, texts
@@ -37,9 +37,15 @@ class RegisteredTask:
         return self.name in (*KINDS, "spans-or-none")
 
     @property
+    def task_class(self) -> type[Task]:
+        """The class of this kind of task."""
+        return KINDS[self.kind]
+
+    @property
     def own_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
-        return KINDS[self.kind].own_layout(self.allows_no_answer)
+        layout = self.task_class.own_layout
+        return replace(layout, allows_no_answer=True) if self.allows_no_answer else layout
 
 
 BINARY = ("0", "1")
@@ -48,18 +54,18 @@ THREE_WAY = ("contradiction", "entailment", "neutral")
 ANSWERS = ("f1", "exact")
 
 
-def _glue(name: str, layout: texts.TableLayout, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
+def _glue(name: str, layout: texts.PublishedTable, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
     kind = "regression" if layout.problem_type == "regression" else "classification"
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
 
 
 def _own(kind: type[Task]) -> RegisteredTask:
-    return RegisteredTask(kind.name, kind.name, kind.own_layout(), kind.default_metrics)
+    return RegisteredTask(kind.name, kind.name, kind.own_layout, kind.default_metrics)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
-ALL = (
+REGISTERED = (
     _glue("cola", texts.COLA, ("matthews", "accuracy"), BINARY),
     _glue("sst-2", texts.SST2, ("accuracy",), BINARY),
     _glue("mrpc", texts.MRPC, ("f1", "accuracy"), BINARY, positive="1"),
@@ -92,7 +98,7 @@ ALL = (
     *map(_own, KINDS.values()),
     RegisteredTask("spans-or-none", "spans", spans.OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
 )
-KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in ALL}
+KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in REGISTERED}
 OTHER_SPELLINGS = {
     "sst-2": ("sst",),
     "sts-b": ("stsbenchmark",),

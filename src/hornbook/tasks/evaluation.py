@@ -11,8 +11,8 @@ from torch import nn
 
 from hornbook.batch import Batch
 from hornbook.devices import device_of, evaluation_mode
-from hornbook.metrics.bootstrap import intervals, wilson_interval
 from hornbook.metrics.breakdown import Judged, as_tables
+from hornbook.metrics.confidence_intervals import intervals, wilson_interval
 from hornbook.tasks.encoded import EncodedExamples, Outputs
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
@@ -134,7 +134,7 @@ def with_intervals(task: Task, examples: Sequence[Example], predictions: list) -
 
 def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) -> Evaluation:
     """The evaluation with the threshold of `task` applied and the scores recomputed."""
-    predictions = task.thresholded(evaluation.predictions)
+    predictions = task.apply_threshold(evaluation.predictions)
     if predictions is evaluation.predictions:
         return evaluation
     return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)())

@@ -3,8 +3,7 @@
 import textwrap
 from collections import Counter, defaultdict
 
-from hornbook.tasks.reading.cells import SEPARATORS, is_decimal_comma
-from hornbook.tasks.reading.rows import is_number
+from hornbook.tasks.reading.cells import SEPARATORS, is_decimal_comma, is_number
 from hornbook.tasks.records import DataSet
 
 MISSING = ("n/a", "#n/a", "na", "nan", "nil", "null", "none", "-", "--", "?")  # lower-case names of missing values

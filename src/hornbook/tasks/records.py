@@ -131,7 +131,7 @@ class Example:
         return self.text, None
 
     @property
-    def problem(self) -> str:
+    def reason_unusable(self) -> str:
         """Why it cannot be predicted (an empty input); "" if it can."""
         return _first_empty(self.named_texts)
 
@@ -262,7 +262,7 @@ class TaggedExample(Example):
         return {"words": list(self.words)}
 
     @property
-    def problem(self) -> str:
+    def reason_unusable(self) -> str:
         return "" if self.words else "there are no words"
 
     def changeable(self) -> list[Changeable]:
@@ -302,7 +302,7 @@ class ChoiceExample(Example):
         return {"context": self.context, "choices": list(self.choices)}
 
     @property
-    def problem(self) -> str:
+    def reason_unusable(self) -> str:
         return _first_empty({"context": self.context + self.beginning, "choices": "".join(self.choices)})
 
     def prompt(self) -> PromptParts:
@@ -342,7 +342,7 @@ class MarkedExample(Example):
         return {"text": self.text, "mentions": list(self.mentions)}
 
     @property
-    def problem(self) -> str:
+    def reason_unusable(self) -> str:
         return _first_empty({"text": self.text}) or ("" if self.spans else "no mention is marked in the text")
 
     def marked(self, marks: Sequence[str]) -> tuple[str, list[tuple[int, int, int]]]:

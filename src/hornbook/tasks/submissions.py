@@ -16,7 +16,6 @@ from pathlib import Path
 
 from hornbook.files import replacing, write_text
 from hornbook.tasks.datasets import KNOWN, RegisteredTask, find_task
-from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
 
@@ -79,7 +78,7 @@ def _glue_files(registered: RegisteredTask, predictions_by_split: Predictions) -
 
 def _glue_table(registered: RegisteredTask, predictions: list) -> str:
     lines = [
-        f"{index}\t{KINDS[registered.kind].graded(prediction, registered)}"
+        f"{index}\t{registered.task_class.as_glue_label(prediction, registered)}"
         for index, prediction in enumerate(predictions)
     ]
     return "\n".join(["index\tprediction", *lines]) + "\n"

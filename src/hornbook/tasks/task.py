@@ -8,13 +8,13 @@ supplies its published head for the task's `head_config`.
 |---|---|
 | read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `in_scored_form` |
 | head | `output`, `problem_type`, `head_config_for` |
-| encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `predicted`, `tuned` |
-| baseline | `constant`, `majority`, `degenerate`, `label_scope` |
+| encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `decision`, `with_best_threshold` |
+| baseline | `best_constant`, `majority`, `degenerate`, `label_scope` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
 | report | `description`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
-INPUTS = "test"  # the split that inputs to predict are read as: it keeps all examples, and labels may be missing
-TINIEST = 1e-300
+MIN_PROBABILITY = 1e-300
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
 
 
@@ -45,8 +44,9 @@ class Task:
     # ---- the kind
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""  # what it predicts
-    takes: ClassVar[str]  # the inputs that `predict` takes, for error messages
+    accepted_inputs: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
+    own_layout: ClassVar[TabularLayout]  # of a user's own files
     output: ClassVar[str]  # one of models.head_config.OUTPUT_TYPES
     problem_type: ClassVar[ProblemType] = "single_label_classification"  # of each label, as in `transformers`
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
@@ -64,6 +64,7 @@ class Task:
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none
+    mistake_order: ClassVar[str] = "most confident errors"  # how `mistakes` are sorted
     pipeline: ClassVar[str] = ""  # name on the Hugging Face Hub
     pipeline_arguments: ClassVar[str] = ""
     has_pipeline: ClassVar[bool] = True  # in `transformers`, which dropped some in version 5
@@ -74,11 +75,6 @@ class Task:
     metrics: tuple[str, ...]  # reported metrics; the first one selects models
 
     # ---- reading
-
-    @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> TabularLayout:
-        """The layout of a user's own files. `allows_no_answer`: the right answer may be none."""
-        raise NotImplementedError
 
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[Example] | None:
@@ -169,7 +165,7 @@ class Task:
         return self
 
     @classmethod
-    def merged(cls, tasks: Sequence[Self]) -> Self:
+    def ensembled(cls, tasks: Sequence[Self]) -> Self:
         """The task of an ensemble, with the mean of the thresholds if the kind has one."""
         if "threshold" not in cls.saved_fields:
             return tasks[0]
@@ -195,45 +191,48 @@ class Task:
 
     def average(self, logits: np.ndarray) -> np.ndarray:
         """Logits that decode to the mean of the probabilities of several models, which are stacked."""
-        return np.log(np.maximum(softmax(logits).mean(0), TINIEST))
+        return np.log(np.maximum(softmax(logits).mean(0), MIN_PROBABILITY))
 
-    def predicted(self, outputs: np.ndarray) -> np.ndarray | None:
-        """What the outputs of one group predict, to compare models; None for numbers."""
+    def decision(self, outputs: np.ndarray) -> np.ndarray | None:
+        """The predicted class, tags or span of the outputs of one group, to compare models; None for numbers."""
         return outputs.argmax(-1)
 
-    def tuned(self, examples: Sequence[Example], predictions: list) -> Self:
+    def with_best_threshold(self, examples: Sequence[Example], predictions: list) -> Self:
         """The task with the threshold that is best on these examples, for kinds that have one."""
         return self
 
-    def thresholded(self, predictions: list) -> list:
+    def apply_threshold(self, predictions: list) -> list:
         """The predictions with this task's threshold applied."""
         return predictions
 
-    def in_own_scheme(self, prediction: Any) -> Any:
+    def in_hornbook_scheme(self, prediction: Any) -> Any:
         """A prediction of a model from elsewhere, in the tag scheme that Hornbook uses."""
         return prediction
 
-    def in_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
+    def in_file_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
         """A described prediction in the tag scheme of the user's files."""
         return row
 
     # ---- baselines
 
-    def constant(self, gold: list) -> tuple[str, Predict] | None:
+    def best_constant(self, gold: list) -> tuple[str, Predict] | None:
         """The constant prediction that is best for these labels, in words and as a function; None if there is none."""
         raise NotImplementedError
 
     def majority(self, train: Sequence[Example]) -> Predict:
-        """The baseline that predicts the most frequent label with its frequency."""
-        raise NotImplementedError
+        """The baseline that gives every input the most frequent label, with its frequency as the probability."""
+        constant = self.best_constant([example.gold for example in train])
+        if constant is None:
+            raise ValueError(f"{self.name} has no majority baseline here: use the tfidf baseline")
+        return constant[1]
 
     def degenerate(self, examples: Sequence[Example], predictions: list) -> str | None:
         """A message if the predictions are the same whatever the input."""
         return None
 
     @property
-    def correlation(self) -> "Task | None":
-        """This task with the metric that shows whether predictions depend on the class; None if it has none."""
+    def with_correlation_metric(self) -> "Task | None":
+        """This task with only the metric that shows whether predictions depend on the class; None if it has none."""
         return None
 
     # ---- reporting
@@ -248,14 +247,20 @@ class Task:
         return []
 
     @classmethod
-    def counted(cls, judged: Judged) -> str:
-        """What each entry of `tallies` stands for."""
+    def tallied(cls, judged: Judged) -> str:
+        """What each entry of `tallies` is the count of, in words."""
         return "class"
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        """(description of the order, the worst mistakes in rows of `predictions-dev.jsonl`)."""
-        return "", []
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        """Yields (how bad it is, mistake) for the mistakes in rows of `predictions-dev.jsonl`."""
+        return iter(())
+
+    @classmethod
+    def worst_mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
+        """(description of the order, the `most` worst mistakes in rows of `predictions-dev.jsonl`)."""
+        found = sorted(cls.mistakes(rows), key=lambda each: -each[0])
+        return f"{cls.mistake_order}, of {len(found):,} in {len(rows):,} examples", [each for _, each in found[:most]]
 
     @classmethod
     def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
@@ -303,8 +308,8 @@ class Task:
         raise NotImplementedError
 
     @classmethod
-    def graded(cls, prediction: Any, registered: "RegisteredTask") -> str:
-        """A prediction as GLUE's grader takes it."""
+    def as_glue_label(cls, prediction: Any, registered: "RegisteredTask") -> str:
+        """A prediction in the notation of GLUE's files."""
         raise NotImplementedError
 
     def submission(

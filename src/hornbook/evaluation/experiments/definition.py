@@ -21,7 +21,6 @@ from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.tasks.datasets import RegisteredTask, find_task
-from hornbook.tasks.kinds import KINDS
 
 SHIPPED = Path(__file__).parent
 NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # names of arms and tasks are used in file names
@@ -128,7 +127,7 @@ class TaskPlan(ValidatedSettings):
         if self.metric and self.metric not in self.registered.metrics:
             names = ", ".join(self.registered.metrics)
             raise ValueError(f"task '{self.name}' has no metric '{self.metric}': use one of {names}")
-        if self.parts == "by article" and not KINDS[self.registered.kind].example.kept_together:
+        if self.parts == "by article" and not self.registered.task_class.example.kept_together:
             raise ValueError(f"task '{self.name}' has no articles: remove parts, or set it to 'as published'")
 
     @property

@@ -36,7 +36,6 @@ from hornbook.lifecycle.run_folder import Log, read_metrics
 from hornbook.runs.finetuning.finetune import open_and_run
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.pretraining.pretrain import pretrain
-from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet
@@ -241,7 +240,7 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
     result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, lambda message: None)
     if isinstance(result, Outcome):
         return None
-    unit = 1.0 if KINDS[plan.registered.kind].in_percent else 100.0
+    unit = 1.0 if plan.registered.task_class.in_percent else 100.0
     record = {
         "score": unit * result.scores["dev"][plan.metric_for_best]["value"],
         "scores": {name: each["value"] for name, each in result.scores["dev"].items()},

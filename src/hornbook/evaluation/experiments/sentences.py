@@ -13,7 +13,7 @@ import torch
 from hornbook.batch import Batch
 from hornbook.data.sequences import SENTENCE_LAYOUTS, SequenceSampler
 from hornbook.interop.folder import load_model
-from hornbook.metrics.bootstrap import interval
+from hornbook.metrics.confidence_intervals import interval
 from hornbook.runs.pretraining.batches import Corpora
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.runtime import choose_runtime, configure_torch, torch_settings_restored

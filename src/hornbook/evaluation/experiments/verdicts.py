@@ -21,7 +21,7 @@ from pathlib import Path
 from hornbook.evaluation.experiments.definition import Claim, Condition, TaskPlan
 from hornbook.evaluation.experiments.jobs import ExperimentJob, task_job
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
-from hornbook.metrics.bootstrap import NORMAL_95, difference_interval, mean_interval
+from hornbook.metrics.confidence_intervals import NORMAL_95, difference_interval, mean_interval
 
 MEAN = "mean"  # key of the mean over tasks
 HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"

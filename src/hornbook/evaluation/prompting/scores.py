@@ -12,7 +12,7 @@ import numpy as np
 
 from hornbook.files import read_json_lines, refusing_damage, write_json
 from hornbook.lifecycle.run_folder import SCORES
-from hornbook.metrics.bootstrap import crossed_intervals
+from hornbook.metrics.confidence_intervals import crossed_intervals
 from hornbook.metrics.generation import signature
 from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
 from hornbook.tasks.text.definition import TextTask

@@ -37,7 +37,7 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import find_task
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import is_table
@@ -154,7 +154,7 @@ class _RowSpool:
         for number, (text, row) in enumerate(zip(texts, columns, strict=True), self.num_read):
             if not text.strip():
                 continue
-            key = plain(row.get(self.key)) if self.key else str(number)
+            key = as_text(row.get(self.key)) if self.key else str(number)
             if not key:
                 where = f"{self.file}: a row has no id in column '{self.key}'"
                 raise ValueError(f"{where}; fill it in, or number the rows with key='none'")
@@ -207,7 +207,7 @@ def _key_column(key: str | None, row: dict[str, Any], notes: Notes, file: str) -
 def _as_text(cell: Any) -> str | None:
     if isinstance(cell, list | dict):
         return json.dumps(cell, ensure_ascii=False)
-    return plain(cell) or None
+    return as_text(cell) or None
 
 
 @lock_output_folder

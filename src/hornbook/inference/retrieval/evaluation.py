@@ -17,10 +17,10 @@ import numpy as np
 from hornbook.inference.loaded import LoadedModel
 from hornbook.inference.opening import load
 from hornbook.inference.retrieval.searching import TopRows, top_rows
-from hornbook.metrics.bootstrap import intervals
+from hornbook.metrics.confidence_intervals import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
 from hornbook.tasks.encoded import mean_scorer
-from hornbook.tasks.reading.rows import is_number
+from hornbook.tasks.reading.cells import is_number
 
 TOP = 100  # results per query
 DOCUMENTS_AT_ONCE = 4_096  # embedded and compared together

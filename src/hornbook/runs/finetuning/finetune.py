@@ -266,15 +266,17 @@ class SplitScores(NamedTuple):
 def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
     """The scores of every split that has labels. `predict` takes the name of a split and its examples."""
     dev, predictions = inputs.dev, predict("dev", inputs.dev)
-    task = inputs.spec.task.tuned(dev, predictions)
-    predictions = task.thresholded(predictions)
+    task = inputs.spec.task.with_best_threshold(dev, predictions)
+    predictions = task.apply_threshold(predictions)
     scores = {"dev": with_intervals(task, dev, predictions)}
     if inputs.threshold_split:
-        tuned_on_train = task.tuned(inputs.threshold_split, predict("a part of train", inputs.threshold_split))
+        tuned_on_train = task.with_best_threshold(
+            inputs.threshold_split, predict("a part of train", inputs.threshold_split)
+        )
         name = "dev, threshold chosen on a part of train"
-        scores[name] = with_intervals(tuned_on_train, dev, tuned_on_train.thresholded(predictions))
+        scores[name] = with_intervals(tuned_on_train, dev, tuned_on_train.apply_threshold(predictions))
     for name, examples in inputs.other_splits().items():
-        scores[name] = with_intervals(task, examples, task.thresholded(predict(name, examples)))
+        scores[name] = with_intervals(task, examples, task.apply_threshold(predict(name, examples)))
     return SplitScores(task, predictions, scores)
 
 
@@ -309,7 +311,7 @@ def verdict(
     if message := degenerate(task, dev, predictions, losses):
         return message
     gold = [example.gold for example in train if example.gold is not None]
-    constant = task.constant(gold) if gold else None
+    constant = task.best_constant(gold) if gold else None
     if constant is None:
         return None
     description, predict = constant
@@ -319,7 +321,7 @@ def verdict(
         return f"dev {metric} {score['value']:.3g} is not above {description} ({chance:.3g})"
     if score["low"] > chance:
         return None
-    correlation = task.correlation  # of predictions and labels (Matthews)
+    correlation = task.with_correlation_metric  # of predictions and labels (Matthews)
     if correlation is not None and with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0:
         return None
     value = f"{score['value']:.3g} ({score['low']:.3g} to {score['high']:.3g})"

@@ -187,7 +187,7 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
 
 def is_scored(example: Example, registered: RegisteredTask) -> bool:
     """Whether an example has a label that the task can predict."""
-    return KINDS[registered.kind].is_scored(example, registered.allows_no_answer)
+    return registered.task_class.is_scored(example, registered.allows_no_answer)
 
 
 def open_inputs(
@@ -277,7 +277,7 @@ def _settings(
     the number of labels, and the eps of the optimizer with them."""
     overrides, train = request.all_overrides(), data.splits["train"]
     settings = settings_for(registered, pretrained, overrides, request.teacher is not None, len(train), log)
-    if KINDS[registered.kind].problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
+    if registered.task_class.problem_type == "multi_label_classification" and "optimizer.eps" not in overrides:
         eps = rounded(settings.optimizer.eps / len(data.labels))
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
         log(f"optimizer.eps={eps:g}: the loss is a mean over {len(data.labels):,} labels")
@@ -311,7 +311,7 @@ def _embedding_settings(
 
 def refuse_without_baselines(task: str) -> None:
     """Raises a `ValueError` if shallow models and probes cannot learn a task."""
-    if not KINDS[find_task(task).kind].has_baselines:
+    if not find_task(task).task_class.has_baselines:
         raise ValueError(f"there are no baselines and probes for {task}: score other models with hornbook evaluate")
 
 

@@ -226,5 +226,5 @@ class _DevValidation:
     def __call__(self, micro_tokens: int) -> dict[str, float]:
         task, dev, encoded = self.inputs.spec.task, self.inputs.dev, self.inputs.encoded_dev
         self.last = evaluate_split(self.model, task, dev, encoded, self.runtime.autocast, micro_tokens)
-        tuned = rescored(task.tuned(dev, self.last.predictions), dev, self.last)
+        tuned = rescored(task.with_best_threshold(dev, self.last.predictions), dev, self.last)
         return {"loss": tuned.loss, **tuned.scores}

@@ -2,7 +2,7 @@
 over the choices of one question."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,13 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
-from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, choice_order
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
-from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
+from hornbook.tasks.task import Predict, Task, first_field, is_list_of_texts
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -41,8 +41,9 @@ class Choice(Task):
 
     name = "choice"
     description = "one of several choices"
-    takes = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
+    accepted_inputs = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
     example = ChoiceExample
+    own_layout = ChoiceLayout()
     output = "choice"
     default_metrics = ("accuracy",)
     tab_separated = "the context and its choices"
@@ -57,14 +58,10 @@ class Choice(Task):
     metrics: tuple[str, ...] = ("accuracy",)
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> ChoiceLayout:
-        return ChoiceLayout()
-
-    @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in FORMATS:
             return None
-        return registered.layout.read({INPUTS: [path]}, notes)[INPUTS]
+        return registered.layout.read_inputs(path, notes)
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:
@@ -78,8 +75,8 @@ class Choice(Task):
         choices = fields[several] if several else [fields[name] for name in numbered]
         if context is None or not isinstance(choices, list | tuple) or not choices:
             return None
-        start = plain(fields[beginning]) if beginning else ""
-        return ChoiceExample(key, plain(fields[context]), tuple(map(plain, choices)), start)
+        start = as_text(fields[beginning]) if beginning else ""
+        return ChoiceExample(key, as_text(fields[context]), tuple(map(as_text, choices)), start)
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> ChoiceExample | None:
@@ -111,7 +108,9 @@ class Choice(Task):
                     f"question {each.key} has {len(each.choices)} choices, but the model was trained with "
                     f"{self.num_choices}: give {self.num_choices} choices"
                 )
-            pairs += [TextExample(each.key, each.context, f"{each.beginning} {end}".strip()) for end in each.choices]
+            pairs += [
+                TextExample(each.key, each.context, f"{each.beginning} {choice}".strip()) for choice in each.choices
+            ]
         known = all(each.label is not None for each in examples)
         labels = np.array([each.label for each in examples]) if known else None
         return as_encoded_examples(*encode_texts(pairs, tokenizer, max_length), self.num_choices, labels)
@@ -134,13 +133,11 @@ class Choice(Task):
             "probabilities": list(prediction.probabilities),
         }
 
-    def constant(self, gold: list[int]) -> tuple[str, Predict]:
-        choice = Counter(gold).most_common(1)[0][0]
-        return f"always taking choice {choice + 1}", lambda examples: [ChoicePrediction(choice, ())] * len(examples)
-
-    def majority(self, train: Sequence[ChoiceExample]) -> Predict:
-        logits = np.log(np.bincount([each.label for each in train], minlength=self.num_choices) + 1e-9)
-        return lambda examples: self.decode([logits] * len(examples), None, examples)
+    def best_constant(self, gold: list[int]) -> tuple[str, Predict]:
+        counts = Counter(gold)
+        choice = counts.most_common(1)[0][0]
+        prediction = ChoicePrediction(choice, tuple(counts[i] / len(gold) for i in range(self.num_choices)))
+        return f"always taking choice {choice + 1}", lambda examples: [prediction] * len(examples)
 
     def degenerate(self, examples: Sequence[ChoiceExample], predictions: list[ChoicePrediction]) -> str | None:
         predicted, right = {each.choice for each in predictions}, {each.label for each in examples}
@@ -156,18 +153,16 @@ class Choice(Task):
         return confusion_matrix([(names[gold], names[predicted]) for gold, predicted in choices], names, "questions")
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        wrong = [row for row in rows if "choice" in row and row["choice"] != row["gold"]]
-        wrong.sort(key=lambda row: -confidence(row))
-        mistakes = []
-        for row in wrong[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            if "choice" not in row or row["choice"] == row["gold"]:
+                continue
             choices, probabilities, gold = row.get("choices") or [], row.get("probabilities") or [], row["gold"]
             right = f"choice {gold + 1}" + (f": {choices[gold]}" if gold < len(choices) else "")
             of_gold = percent(number(probabilities[gold])) if gold < len(probabilities) else ""
             note = f"probability {percent(confidence(row))}" + (f", gold choice {of_gold}" if of_gold else "")
             predicted = f"choice {row['choice'] + 1}: {row.get('choice_text', '')}"
-            mistakes.append(Mistake.of(row, right, predicted, note))
-        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
+            yield confidence(row), Mistake.of(row, right, predicted, note)
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> tuple[str, list[str]]:

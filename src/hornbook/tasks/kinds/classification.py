@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from hornbook.metrics.breakdown import (
 from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.kinds.texts import SequenceTask
+from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import (
     capitals_hint,
     contradictions_hint,
@@ -29,6 +29,7 @@ from hornbook.tasks.label_hints import (
     numbers_hint,
     several_labels_hint,
 )
+from hornbook.tasks.reading.texts import OwnTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
@@ -56,6 +57,7 @@ class ClassPrediction:
 class Classification(SequenceTask):
     name = "classification"
     description = "one label per text"
+    own_layout = OwnTexts("single_label_classification")
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
     number_metrics = ("matthews",)
@@ -103,7 +105,7 @@ class Classification(SequenceTask):
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
-        labels, gold_N, predicted_N = class_metrics.numbered(gold, predicted)
+        labels, gold_N, predicted_N = class_metrics.as_indices(gold, predicted)
         positive_index = labels.index(self.positive) if self.positive in labels else None
 
         def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
@@ -122,20 +124,17 @@ class Classification(SequenceTask):
         names = ("label", "probability", "probabilities")
         return example.inputs | {name: getattr(prediction, name) for name in names}
 
-    def constant(self, gold: list[str]) -> tuple[str, Predict]:
-        label = Counter(gold).most_common(1)[0][0]
-        return f"the majority class '{label}'", lambda examples: [ClassPrediction(label, {})] * len(examples)
-
-    def majority(self, train: Sequence[TextExample]) -> Predict:
-        counts = Counter(each.label for each in train)
-        logits = np.log(np.array([counts[label] for label in self.head_config.labels]) + 1e-9)
-        return lambda examples: self.decode([logits] * len(examples), None, examples)
+    def best_constant(self, gold: list[str]) -> tuple[str, Predict]:
+        counts = Counter(gold)
+        label = counts.most_common(1)[0][0]
+        prediction = ClassPrediction(label, {name: counts[name] / len(gold) for name in self.head_config.labels})
+        return f"the majority class '{label}'", lambda examples: [prediction] * len(examples)
 
     def degenerate(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> str | None:
         return same_label(examples, predictions, str)
 
     @property
-    def correlation(self) -> "Classification":
+    def with_correlation_metric(self) -> "Classification":
         return replace(self, metrics=("matthews",))
 
     @classmethod
@@ -148,19 +147,17 @@ class Classification(SequenceTask):
         return tally_classes(([(str(row["gold"]),)], [(str(row["label"]),)]) for row in judged.rows if "label" in row)
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        wrong = [row for row in rows if "label" in row and row["label"] != row["gold"]]
-        wrong.sort(key=lambda row: -confidence(row))
-        mistakes = []
-        for row in wrong[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            if "label" not in row or row["label"] == row["gold"]:
+                continue
             probability = number((row.get("probabilities") or {}).get(row["gold"]))
             other = f", gold label {percent(probability)}" if math.isfinite(probability) else ""
             note = f"probability {percent(confidence(row))}{other}"
-            mistakes.append(Mistake.of(row, str(row["gold"]), str(row["label"]), note))
-        return f"most confident errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
+            yield confidence(row), Mistake.of(row, str(row["gold"]), str(row["label"]), note)
 
     @classmethod
-    def graded(cls, prediction: ClassPrediction, registered: "RegisteredTask") -> str:
+    def as_glue_label(cls, prediction: ClassPrediction, registered: "RegisteredTask") -> str:
         if prediction.label not in registered.labels:
             raise ValueError(
                 f"the grader of {registered.name} accepts {', '.join(registered.labels)}, but the model predicts "

@@ -17,12 +17,11 @@ from hornbook.metrics import classification as class_metrics
 from hornbook.tasks.encoded import ALL, EncodedExamples, Scorer
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.multi_label import MultiLabel
-from hornbook.tasks.kinds.texts import as_encoded_examples
+from hornbook.tasks.kinds.sequence import as_encoded_examples
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS
+from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import MarkedExample
-from hornbook.tasks.task import INPUTS
 
 if TYPE_CHECKING:
     from hornbook.data.tokenizing import EntityLinkerProtocol
@@ -40,15 +39,11 @@ class Marked:
     has_baselines = False
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> MarkedLayout:
-        return MarkedLayout(cls.marks, cls.problem_type == "multi_label_classification")
-
-    @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
         layout = registered.layout
         if path.suffix.lower() not in FORMATS and not layout.is_own_format(path):
             return None
-        return layout.read({INPUTS: [path]}, notes)[INPUTS]
+        return layout.read_inputs(path, notes)
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> MarkedExample:
@@ -64,7 +59,7 @@ class Marked:
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
-        parsed = cls.own_layout().parsed(fields)
+        parsed = cls.own_layout.parsed(fields)
         return None if parsed is None else MarkedExample(key, parsed.text, parsed.spans, given=parsed.given)
 
     @classmethod
@@ -120,8 +115,11 @@ class Relation(Marked, Classification):
 
     name = "relation"
     description = "the relation between two marked mentions"
-    takes = "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
+    accepted_inputs = (
+        "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
+    )
     marks = ("[HD]", "[TL]")
+    own_layout = MarkedLayout(marks, has_several=False)
     default_metrics = ("macro_f1", "accuracy")
     other_metrics = ()
 
@@ -146,8 +144,9 @@ class Relation(Marked, Classification):
 class EntityTyping(Marked, MultiLabel):
     name = "entity-typing"
     description = "the types of a marked mention"
-    takes = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
+    accepted_inputs = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
+    own_layout = MarkedLayout(marks, has_several=True)
     default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:

@@ -7,7 +7,7 @@ threshold is chosen on dev.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +19,15 @@ from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
-from hornbook.tasks.kinds.texts import SequenceTask
+from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import capitals_hint, missing_hint
+from hornbook.tasks.reading.texts import OwnTexts
 from hornbook.tasks.records import DataSet, TextExample
-from hornbook.tasks.task import TINIEST, Predict
+from hornbook.tasks.task import MIN_PROBABILITY, Predict
 
 THRESHOLD = 0.5  # minimum probability of a predicted class, where none is chosen on dev
 THRESHOLDS = tuple(i / 20 for i in range(1, 20))  # that are tried
-FEWEST = 200  # dev examples to choose a threshold on
+MIN_DEV_EXAMPLES = 200  # dev examples to choose a threshold on
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class MultiLabel(SequenceTask):
     name = "multi-label"
     description = "any number of labels per text"
     problem_type = "multi_label_classification"
+    own_layout = OwnTexts("multi_label_classification")
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
+    mistake_order = "largest errors"
     has_labels = True
     pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
     saved_fields = ("metrics", "threshold")
@@ -49,13 +52,13 @@ class MultiLabel(SequenceTask):
         return task
 
     @property
-    def least_logit(self) -> float:
+    def min_logit(self) -> float:
         """Minimum logit of a predicted class."""
         return math.log(self.threshold / (1 - self.threshold))
 
     @property
     def decoding(self) -> str:
-        return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.least_logit:.6g})] for row in logits])\n"
+        return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.min_logit:.6g})] for row in logits])\n"
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:
@@ -78,22 +81,22 @@ class MultiLabel(SequenceTask):
         labels = tuple(label for label, p in probabilities.items() if p >= self.threshold)
         return ClassPrediction(labels, probabilities)
 
-    def thresholded(self, predictions: list[ClassPrediction]) -> list[ClassPrediction]:
+    def apply_threshold(self, predictions: list[ClassPrediction]) -> list[ClassPrediction]:
         return [self.prediction_for(each.probabilities) for each in predictions]
 
-    def tuned(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> "MultiLabel":
+    def with_best_threshold(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> "MultiLabel":
         """With the threshold that has the best score; of several, the one closest to 0.5."""
-        if len(examples) < FEWEST:
+        if len(examples) < MIN_DEV_EXAMPLES:
             return self
         tasks = [replace(self, threshold=each) for each in sorted(THRESHOLDS, key=lambda each: abs(each - THRESHOLD))]
-        return max(tasks, key=lambda task: task.scorer(examples, task.thresholded(predictions))()[self.metrics[0]])
+        return max(tasks, key=lambda task: task.scorer(examples, task.apply_threshold(predictions))()[self.metrics[0]])
 
     def average(self, logits: np.ndarray) -> np.ndarray:
-        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), TINIEST) for sign in (-1, 1))
+        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), MIN_PROBABILITY) for sign in (-1, 1))
         return np.log(yes) - np.log(no)
 
-    def predicted(self, outputs: np.ndarray) -> np.ndarray:
-        return outputs >= self.least_logit
+    def decision(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs >= self.min_logit
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[ClassPrediction]) -> Scorer:
         gold, predicted = ([each.label for each in side] for side in (examples, predictions))
@@ -113,7 +116,7 @@ class MultiLabel(SequenceTask):
     def describe(self, example: TextExample, prediction: ClassPrediction) -> dict[str, Any]:
         return example.inputs | {"labels": list(prediction.label), "probabilities": prediction.probabilities}
 
-    def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
+    def best_constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
         labels = Counter(gold).most_common(1)[0][0]
         answer = ClassPrediction(labels, {})
         return f"always predicting '{_joined(labels)}'", lambda examples: [answer] * len(examples)
@@ -132,23 +135,13 @@ class MultiLabel(SequenceTask):
         return tally_classes(tuple([(str(each),) for each in row[side]] for side in ("gold", "labels")) for row in rows)
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        def distance(row: dict) -> float:
-            probabilities = row.get("probabilities") or {}
-            return sum(abs(number(each) - (name in row["gold"])) for name, each in probabilities.items())
-
-        wrong = [row for row in rows if set(row.get("labels") or []) != set(row["gold"])]
-        wrong.sort(key=lambda row: -distance(row))
-        mistakes = [
-            Mistake.of(
-                row,
-                ", ".join(row["gold"]) or "none",
-                ", ".join(row.get("labels") or []) or "none",
-                f"sum of absolute probability errors {distance(row):.2f}",
-            )
-            for row in wrong[:most]
-        ]
-        return f"largest errors, of {len(wrong):,} in {len(rows):,} examples", mistakes
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            labels, probabilities = row.get("labels") or [], row.get("probabilities") or {}
+            if set(labels) != set(row["gold"]):
+                error = sum(abs(number(each) - (name in row["gold"])) for name, each in probabilities.items())
+                gold, predicted = (", ".join(names) or "none" for names in (row["gold"], labels))
+                yield error, Mistake.of(row, gold, predicted, f"sum of absolute probability errors {error:.2f}")
 
 
 def _joined(labels: tuple[str, ...]) -> str:

@@ -1,6 +1,6 @@
 """Regression: a number for a text or a pair, trained on the squared error."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
-from hornbook.tasks.kinds.texts import SequenceTask
+from hornbook.tasks.kinds.sequence import SequenceTask
+from hornbook.tasks.reading.texts import OwnTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
@@ -27,7 +28,9 @@ class Regression(SequenceTask):
     name = "regression"
     description = "one number per text"
     problem_type = "regression"
+    own_layout = OwnTexts("regression")
     default_metrics = ("pearson", "spearman")
+    mistake_order = "largest errors"
     number_metrics = ("pearson", "spearman", "mean_squared_error")
     pipeline_arguments = ', function_to_apply="none"'
     decoding = "print(logits[:, 0])\n"
@@ -51,7 +54,7 @@ class Regression(SequenceTask):
     def average(self, logits: np.ndarray) -> np.ndarray:
         return logits.mean(0)
 
-    def predicted(self, outputs: np.ndarray) -> None:
+    def decision(self, outputs: np.ndarray) -> None:
         return None
 
     def scorer(self, examples: Sequence[TextExample], predictions: list[float]) -> Scorer:
@@ -67,12 +70,9 @@ class Regression(SequenceTask):
     def describe(self, example: TextExample, prediction: float) -> dict[str, Any]:
         return example.inputs | {"value": prediction}
 
-    def constant(self, gold: list[float]) -> tuple[str, Predict]:
+    def best_constant(self, gold: list[float]) -> tuple[str, Predict]:
         mean = float(np.mean(gold))
         return f"always predicting the mean, {mean:.3g}", lambda examples: [mean] * len(examples)
-
-    def majority(self, train: Sequence[TextExample]) -> Predict:
-        return self.constant([each.label for each in train])[1]
 
     def degenerate(self, examples: Sequence[TextExample], predictions: list[float]) -> str | None:
         if len(examples) > 1 and np.std(predictions) < CONSTANT_SHARE * np.std([each.label for each in examples]):
@@ -80,16 +80,14 @@ class Regression(SequenceTask):
         return None
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        pairs = [(number(row["gold"]), number(row["value"]), row) for row in rows if "value" in row]
-        pairs.sort(key=lambda each: -abs(each[1] - each[0]))
-        mistakes = [
-            Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}") for gold, value, row in pairs[:most]
-        ]
-        return f"largest errors, of {len(pairs):,} examples", mistakes
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            if "value" in row:
+                gold, value = number(row["gold"]), number(row["value"])
+                yield abs(value - gold), Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}")
 
     @classmethod
-    def graded(cls, prediction: float, registered: "RegisteredTask") -> str:
+    def as_glue_label(cls, prediction: float, registered: "RegisteredTask") -> str:
         low, high = STSB_RANGE
         return f"{min(max(prediction, low), high):.3f}"
 

@@ -5,7 +5,7 @@ trained with in-batch negatives, scored pairs by the squared error of the cosine
 correlation, others by whether each text finds its pair among all pairs of the split.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,8 +19,8 @@ from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
-from hornbook.tasks.kinds.texts import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.infer_columns import PAIRS
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.similarity import SIMILAR, OwnSimilar
@@ -55,8 +55,9 @@ class Similarity(Task):
 
     name = "similarity"
     description = "vectors that are similar for similar texts"
-    takes = "a (text, pair), or a dictionary with text and pair"
+    accepted_inputs = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
+    own_layout = OwnSimilar()
     output = "vectors"
     problem_type = "regression"
     default_metrics = SCORED
@@ -65,6 +66,7 @@ class Similarity(Task):
     max_length = 256
     tab_separated = "a text and its pair"
     has_baselines = False
+    mistake_order = "nearest wrong results"
     pipeline = "sentence-similarity"
     has_pipeline = False
     hf_class = "Model"
@@ -76,15 +78,11 @@ class Similarity(Task):
     # ---- reading
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> OwnSimilar:
-        return OwnSimilar()
-
-    @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SimilarityExample | None:
         names = next((each for each in (*SIMILAR, *PAIRS) if all(name in fields for name in each)), None)
         if names is None:
             return None
-        return SimilarityExample(key, *(plain(fields[name]) for name in (*names, "negative") if name in fields))
+        return SimilarityExample(key, *(as_text(fields[name]) for name in (*names, "negative") if name in fields))
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SimilarityExample | None:
@@ -178,7 +176,7 @@ class Similarity(Task):
         norms = np.maximum(np.linalg.norm(logits, axis=-1, keepdims=True), 1e-12)
         return np.concatenate(list(logits / norms), -1)
 
-    def predicted(self, outputs: np.ndarray) -> None:
+    def decision(self, outputs: np.ndarray) -> None:
         return None
 
     def scorer(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> Scorer:
@@ -196,14 +194,11 @@ class Similarity(Task):
 
     # ---- baselines
 
-    def constant(self, gold: list) -> tuple[str, Predict] | None:
+    def best_constant(self, gold: list) -> tuple[str, Predict] | None:
         if not all(isinstance(each, float) for each in gold):
             return None
         same = SimilarityPrediction(1.0)
         return "giving all texts the same vector", lambda examples: [same] * len(examples)
-
-    def majority(self, train: Sequence[SimilarityExample]) -> Predict:
-        raise ValueError("similarity has no majority baseline: compare with another model by hornbook evaluate")
 
     def degenerate(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> str | None:
         wrong = [each.wrong_similarity for each in predictions if each.wrong_similarity is not None]
@@ -215,20 +210,14 @@ class Similarity(Task):
     # ---- reporting
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        """The pairs that other texts come before, those that are farthest behind first."""
-        wrong = [row for row in rows if number(row.get("rank", 1)) > 1 and not isinstance(row["gold"], float)]
-        wrong.sort(key=lambda row: number(row["similarity"]) - number(row["wrong_similarity"]))
-        mistakes = [
-            Mistake.of(
-                {"key": row.get("key"), "text": row.get("text", "")},
-                f"{row.get('pair', '')} ({number(row['similarity']):.3f})",
-                f"{row['nearest_wrong']} ({number(row['wrong_similarity']):.3f})",
-                f"rank {int(number(row['rank']))}",
-            )
-            for row in wrong[:most]
-        ]
-        return f"nearest wrong results, of {len(wrong):,} in {len(rows):,} examples", mistakes
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        """The pairs that other texts come before: the farther behind, the worse."""
+        for row in rows:
+            if number(row.get("rank", 1)) > 1 and not isinstance(row["gold"], float):
+                right, wrong = number(row["similarity"]), number(row["wrong_similarity"])
+                gold, predicted = f"{row.get('pair', '')} ({right:.3f})", f"{row['nearest_wrong']} ({wrong:.3f})"
+                texts = {"key": row.get("key"), "text": row.get("text", "")}
+                yield wrong - right, Mistake.of(texts, gold, predicted, f"rank {int(number(row['rank']))}")
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> Any:

@@ -8,7 +8,7 @@ threshold.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,11 +20,11 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, OwnSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
-from hornbook.tasks.task import INPUTS, Predict, Task, first_field
+from hornbook.tasks.task import Predict, Task, first_field
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
@@ -82,8 +82,9 @@ class Spans(Task):
 
     name = "spans"
     description = "an answer span in the text"
-    takes = "a (question, passage), or a dictionary with question and passage"
+    accepted_inputs = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
+    own_layout = OwnSpans()
     output = "spans"
     default_metrics = ("f1", "exact")
     in_percent = True
@@ -92,6 +93,7 @@ class Spans(Task):
     tab_separated = "the question and the passage"
     unscored_hint = "; use task='squad2' or task='spans-or-none' for them"
     label_scope = "passage"
+    mistake_order = "most confident answers without a word in common with a gold answer"
     pipeline = "question-answering"
     has_pipeline = False
     hf_class = "ForQuestionAnswering"
@@ -109,24 +111,20 @@ class Spans(Task):
     num_best: int = 20
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> OwnSpans:
-        return OwnSpans(allows_no_answer)
-
-    @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return cls.own_layout(allows_no_answer=True).read({INPUTS: [path]}, notes)[INPUTS]
-        return None if registered.layout.takes_columns else registered.layout.read({INPUTS: [path]}, notes)[INPUTS]
+            return cls.own_layout.read_inputs(path, notes)
+        return None if registered.layout.takes_columns else registered.layout.read_inputs(path, notes)
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:
         question, passage = first_field(fields, QUESTIONS), first_field(fields, PASSAGES)
         if question is None or passage is None:
             return None
-        return SpanExample(key, plain(fields[question]), plain(fields[passage]))
+        return SpanExample(key, as_text(fields[question]), as_text(fields[passage]))
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SpanExample | None:
@@ -185,7 +183,7 @@ class Spans(Task):
         windows: list[list[tuple[np.ndarray, PassageWindow]]] = [[] for _ in examples]
         for example_id, *window in zip(encoded.example_ids.tolist(), outputs, encoded.decode_info, strict=True):
             windows[example_id].append(window)
-        return self.thresholded([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
+        return self.apply_threshold([self._answer(example.passage, windows[i]) for i, example in enumerate(examples)])
 
     def _answer(self, passage: str, windows: list[tuple[np.ndarray, PassageWindow]]) -> SpanPrediction:
         """The best span, whatever the score of "no answer"."""
@@ -247,12 +245,12 @@ class Spans(Task):
     def average(self, logits: np.ndarray) -> np.ndarray:
         return logits.mean(0)
 
-    def predicted(self, outputs: np.ndarray) -> np.ndarray:
+    def decision(self, outputs: np.ndarray) -> np.ndarray:
         """Start, end, and whether there is no answer."""
         ends = outputs[:-1] if self.head_config.has_answer_classifier else outputs
         return np.append(ends.argmax(0), outputs[-1].argmax(-1) if self.head_config.has_answer_classifier else 0)
 
-    def tuned(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
+    def with_best_threshold(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> "Spans":
         """With the threshold that has the best F1, by the official search, raised halfway to the next score: a question
         whose score equals the threshold would else be answered or not by the rounding of the batch it is in."""
         if not self.allows_no_answer:
@@ -264,7 +262,7 @@ class Spans(Task):
         next_score = min((score for score in scores if score > threshold), default=threshold + 1)
         return replace(self, threshold=(threshold + next_score) / 2)
 
-    def thresholded(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
+    def apply_threshold(self, predictions: list[SpanPrediction]) -> list[SpanPrediction]:
         if not self.allows_no_answer:
             return predictions
         answers = [
@@ -286,13 +284,8 @@ class Spans(Task):
             "n_best": [each._asdict() for each in prediction.n_best[:5]],
         }
 
-    def constant(self, gold: list) -> tuple[str, Predict] | None:
+    def best_constant(self, gold: list) -> tuple[str, Predict] | None:
         return ("leaving every question unanswered", _unanswered) if self.allows_no_answer else None
-
-    def majority(self, train: Sequence[SpanExample]) -> Predict:
-        if not self.allows_no_answer:
-            raise ValueError("the majority baseline needs questions without an answer here: use the tfidf baseline")
-        return _unanswered
 
     def degenerate(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> str | None:
         if any(each.answers for each in examples) and not any(each.answer for each in predictions):
@@ -308,17 +301,13 @@ class Spans(Task):
         return confusion_matrix(pairs, list(names), "questions")
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        missed = [row for row in rows if _is_miss(row)]
-        missed.sort(key=lambda row: (not row.get("answer"), -confidence(row)))
-        mistakes = []
-        for row in missed[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in filter(_is_miss, rows):
             gold = " / ".join(dict.fromkeys(map(str, row["gold"]))) or "no answer"
             note = f"probability {percent(confidence(row))}" if row.get("answer") else "not answered"
             predicted = cut(str(row.get("answer") or "no answer"), 200)
-            mistakes.append(Mistake.of(row, cut(gold, 200), predicted, note))
-        order = "most confident answers without a word in common with a gold answer"
-        return f"{order}, of {len(missed):,} in {len(rows):,} questions", mistakes
+            badness = confidence(row) if row.get("answer") else -1.0
+            yield badness, Mistake.of(row, cut(gold, 200), predicted, note)
 
     @classmethod
     def by_length(cls, rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:

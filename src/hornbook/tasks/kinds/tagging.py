@@ -23,11 +23,12 @@ from hornbook.metrics.breakdown import (
 from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_bio
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.kinds.texts import ONE, run_and_decode
+from hornbook.tasks.kinds.sequence import SAMPLE_TEXTS, run_and_decode
+from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, ColumnLayout, read_sentences, sentence_in, words_of
+from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, read_sentences, sentence_in, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
-from hornbook.tasks.task import INPUTS, Predict, Task, first_field, is_list_of_texts
+from hornbook.tasks.task import Predict, Task, first_field, is_list_of_texts
 from hornbook.tasks.windows import split_windows
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ class Tagging(Task):
 
     name = "tagging"
     description = "one tag per word"
-    takes = "a text, or a list of words"
+    accepted_inputs = "a text, or a list of words"
     example = TaggedExample
+    own_layout = OWN_TAGS
     output = "tokens"
     default_metrics = ("entity_f1", "tag_accuracy")
     has_labels = True
     label_scope = "word"
+    mistake_order = "most wrong tags (marked as: gold, not predicted)"
     pipeline = "token-classification"
     hf_class = "ForTokenClassification"
     decoding = (
@@ -64,12 +67,8 @@ class Tagging(Task):
     metrics: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> ColumnLayout:
-        return OWN_TAGS
-
-    @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
-        return cls.prepared({INPUTS: read_sentences(path, notes)}, Notes())[0][INPUTS]
+        return cls.prepared({INPUT_SPLIT: read_sentences(path, notes)}, Notes())[0][INPUT_SPLIT]
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TaggedExample | None:
@@ -186,23 +185,24 @@ class Tagging(Task):
             row["entities"] = _entities(example, prediction.tags)
         return row | {"probabilities": list(prediction.probabilities)}
 
-    def in_own_scheme(self, prediction: TagPrediction) -> TagPrediction:
+    def in_hornbook_scheme(self, prediction: TagPrediction) -> TagPrediction:
         scheme = scheme_of([self.head_config.labels])
         if scheme == "plain":
             return prediction
         return replace(prediction, tags=tuple(repaired(to_bio(prediction.tags, scheme))[0]))
 
-    def in_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
+    def in_file_scheme(self, row: dict[str, Any], scheme: str) -> dict[str, Any]:
         return row | {"tags": from_bio(row["tags"], scheme)} if "tags" in row else row
 
-    def constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
-        tag = Counter(tag for tags in gold for tag in tags).most_common(1)[0][0]
-        return f"tagging every word '{tag}'", _always(tag)
-
-    def majority(self, train: Sequence[TaggedExample]) -> Predict:
-        counts = Counter(tag for each in train for tag in each.tags)
+    def best_constant(self, gold: list[tuple[str, ...]]) -> tuple[str, Predict]:
+        counts = Counter(tag for tags in gold for tag in tags)
         tag, num = counts.most_common(1)[0]
-        return _always(tag, (num / counts.total(),))
+
+        def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
+            lengths = [len(each.words) for each in examples]
+            return [TagPrediction((tag,) * length, (num / counts.total(),) * length) for length in lengths]
+
+        return f"tagging every word '{tag}'", predict
 
     def degenerate(self, examples: Sequence[TaggedExample], predictions: list[TagPrediction]) -> str | None:
         predicted, right = ({tag for each in side for tag in each.tags} for side in (predictions, examples))
@@ -228,31 +228,26 @@ class Tagging(Task):
         )
 
     @classmethod
-    def counted(cls, judged: Judged) -> str:
+    def tallied(cls, judged: Judged) -> str:
         return "type of entity" if judged.has_entities else "tag"
 
     @classmethod
-    def mistakes(cls, rows: list[dict[str, Any]], most: int) -> tuple[str, list[Mistake]]:
-        def num_wrong(row: dict) -> int:
-            return sum(a != b for a, b in zip(row["gold"], row["tags"], strict=False))
-
-        wrong = [row for row in rows if "tags" in row and num_wrong(row)]
-        wrong.sort(key=lambda row: -num_wrong(row))
-        mistakes = []
-        for row in wrong[:most]:
+    def mistakes(cls, rows: list[dict[str, Any]]) -> Iterator[tuple[float, Mistake]]:
+        for row in rows:
+            num_wrong = sum(a != b for a, b in zip(row["gold"], row.get("tags") or [], strict=False))
+            if not num_wrong:
+                continue
             words = zip(row.get("words") or [], row["gold"], row["tags"], strict=False)
             fragments = [Fragment(str(word), "" if a == b else f"{a}, not {b}") for word, a, b in words]
-            note = f"{num_wrong(row)} of {len(row['tags'])} tags wrong"
-            mistakes.append(Mistake(str(row.get("key", "")), [fragments], "", "", note))
-        order = "most wrong tags (marked as: gold, not predicted)"
-        return f"{order}, of {len(wrong):,} sentences with errors in {len(rows):,}", mistakes
+            note = f"{num_wrong} of {len(row['tags'])} tags wrong"
+            yield num_wrong, Mistake(str(row.get("key", "")), [fragments], "", "", note)
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> str:
         return "The teacher walked to the river in Seoul."
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        return ONE, run_and_decode(self)
+        return SAMPLE_TEXTS, run_and_decode(self)
 
     def submission(
         self, spec: "TaskSpec", examples: Sequence[TaggedExample], predictions: list[TagPrediction], ending: str
@@ -260,12 +255,6 @@ class Tagging(Task):
         """One word per line with its tag in the scheme of the user's files; if known, the gold tag is the column
         between, as conlleval expects."""
         return {f"predictions{ending}.txt": "\n".join(_column_lines(examples, predictions, spec.scheme or "BIO"))}
-
-
-def _always(tag: str, probability: tuple[float, ...] = ()) -> Predict:
-    return lambda examples: [
-        TagPrediction((tag,) * len(each.words), probability * len(each.words)) for each in examples
-    ]
 
 
 def _column_lines(
@@ -288,7 +277,7 @@ def _repaired(example: TaggedExample, scheme: Scheme, split: str, notes: Notes) 
     if num_changed:
         index = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
         detail = f"{example.tags[index]} on '{example.words[index]}' continues no entity"
-        notes.example_problem("broken_tags", split, example.key, detail, num_changed)
+        notes.add_example_problem("broken_tags", split, example.key, detail, num_changed)
     return replace(example, tags=tuple(tags))
 
 

@@ -1,102 +1,34 @@
-"""Finds the columns of a table, and converts its rows to examples and its cells to texts and labels."""
+"""The values of cells: as texts, labels and numbers."""
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, is_missing, is_number
-from hornbook.tasks.records import Example
-
-KEYS = ("id", "key", "guid", "qid", "annot_id", "idx", "index", "uid", "uuid")  # names of columns of keys
 SEPARATORS = "|;,"
 COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
-E = TypeVar("E", bound=Example)
 
 
-def key_column(table: RowTable, used: Collection[str | None] = ()) -> str | None:
-    """The column of the examples' keys, known by its name; `used` columns have another role."""
-    return next((name for name in table.named(KEYS) if name not in used), None)
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty: None, white space only, or the NaN, NA or NaT that data frames use for None."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return True
+    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
 
 
-def convert_rows(
-    table: RowTable,
-    key: str | None,
-    split: str,
-    notes: Notes,
-    convert: Callable[[Row, str], tuple[E, Defect | None]],
-) -> list[E]:
-    """The examples of a table with the column `key`. `convert` returns the example of a row with this key, and its
-    defect; a row that could not be read has no fields."""
-    examples = []
-    for index, row in enumerate(table.rows):
-        example, defect = convert(row, key_of(row, key, index))
-        notes.places[split, example.key] = row.place
-        if notes.keeps(row.broken or defect, split, table.file, row.place):
-            examples.append(example)
-    return examples
+def is_number(value: Any) -> bool:
+    """Whether a cell or label is a finite number, or the text of one."""
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
-def find_column(
-    table: RowTable,
-    requested: str | None,
-    names: tuple[str, ...],
-    role: str,
-    *,
-    what: str = "",
-    may_be_missing: bool = False,
-    num_sure: int = 1,
-) -> str | None:
-    """The requested column, or the column with one of `names`. If the table has several of them, one of the first
-    `num_sure` names is preferred; otherwise `ValueError` is raised. `what`: the content of the column, for errors, if
-    it is not its role."""
-    if requested and (requested in table.columns or not may_be_missing):
-        table.require(requested, role)
-        return requested
-    candidates = [] if requested else table.named(names)
-    if len(candidates) > 1 and candidates[0].lower() not in names[:num_sure] and not may_be_missing:
-        raise several_columns(table, role, candidates)
-    if not candidates and not may_be_missing:
-        raise ValueError(
-            f"{table.file}: no column for the {what or role} (looked for {', '.join(names)}); name it with {role}= "
-            f"(columns: {table.names})"
-        )
-    return candidates[0] if candidates else None
+def as_text(value: Any) -> str:
+    return "" if is_missing(value) else value if isinstance(value, str) else as_label(value)
 
 
-def several_columns(table: RowTable, role: str, candidates: list[str]) -> ValueError:
-    return without_names(table) or ValueError(
-        f"{table.file}: several columns could be the {role} ({', '.join(candidates)}); name one, such as "
-        f"{role}={candidates[0]!r}"
-    )
-
-
-def without_names(table: RowTable) -> ValueError | None:
-    """An error if the names of the columns look like values."""
-    if not any(is_number(name) for name in table.columns):
-        return None
-    return ValueError(
-        f"{table.file}: the first row looks like data ({table.names}); put a row of column names above it, such as "
-        "text, pair, label"
-    )
-
-
-def are_withheld(cells: list[Any]) -> bool:
-    """Whether the labels of a test split are not published: they are empty or -1 in all rows."""
-    return all(is_missing(cell) or str(cell) in ("-1", "-1.0") for cell in cells)
-
-
-def key_of(row: Row, column: str | None, index: int) -> str:
-    value = row.fields.get(column) if column else None
-    return str(index) if is_missing(value) else name_of(value)
-
-
-def plain(value: Any) -> str:
-    return "" if is_missing(value) else value if isinstance(value, str) else name_of(value)
-
-
-def name_of(value: Any) -> str:
+def as_label(value: Any) -> str:
     """A class as text; whole floats lose their ".0", as data frames turn 1 into 1.0 in columns with missing values."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -105,11 +37,11 @@ def name_of(value: Any) -> str:
     return str(value).strip()
 
 
-def one_class(cell: Any) -> str | None:
-    return None if is_missing(cell) else name_of(cell)
+def parse_label(cell: Any) -> str | None:
+    return None if is_missing(cell) else as_label(cell)
 
 
-def number(cell: Any) -> float | None:
+def parse_number(cell: Any) -> float | None:
     if cell is None or (isinstance(cell, str) and not cell.strip()):
         return None
     try:
@@ -129,18 +61,18 @@ def is_decimal_comma(cells: Iterable[Any]) -> bool:
     return all(map(COMMA_NUMBER.fullmatch, texts)) and any(len(each) not in (0, 3) for each in decimals)
 
 
-def number_with_comma(cell: Any) -> float | None:
-    return number(cell.replace(",", ".") if isinstance(cell, str) else cell)
+def parse_decimal_comma(cell: Any) -> float | None:
+    return parse_number(cell.replace(",", ".") if isinstance(cell, str) else cell)
 
 
-def several_classes(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
+def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
     def parse(cell: Any) -> tuple[str, ...] | None:
         if isinstance(cell, dict):  # columns of 0 and 1
             return tuple(name for name, value in cell.items() if _is_set(value))
         if cell is None or (isinstance(cell, float) and is_missing(cell)):
             return None
         names = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
-        return tuple(dict.fromkeys(name_of(name) for name in names if not is_missing(name)))
+        return tuple(dict.fromkeys(as_label(name) for name in names if not is_missing(name)))
 
     return parse
 
@@ -149,16 +81,21 @@ def _is_set(value: Any) -> bool:
     return not is_missing(value) and str(value).strip().lower() in ("1", "1.0", "true", "yes")
 
 
-def separator_of(cells: list[Any]) -> str:
+def detect_separator(cells: list[Any]) -> str:
     texts = [cell for cell in cells if isinstance(cell, str)]
     return next((mark for mark in SEPARATORS if any(mark in text for text in texts)), ",")
 
 
-def whole_number(value: Any) -> int | None:
+def parse_int(value: Any) -> int | None:
     try:
         return None if is_missing(value) else int(float(value))
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def are_withheld(cells: list[Any]) -> bool:
+    """Whether the labels of a test split are not published: they are empty or -1 in all rows."""
+    return all(is_missing(cell) or str(cell) in ("-1", "-1.0") for cell in cells)
 
 
 def sorted_labels(labels: set[str]) -> tuple[str, ...]:

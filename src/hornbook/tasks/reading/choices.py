@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.cells import are_withheld, convert_rows, find_column, key_column, plain
+from hornbook.tasks.reading.cells import are_withheld, as_text, is_missing
+from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, RowTable, columns_of, is_missing, read_plain_table
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows
+from hornbook.tasks.reading.table_files import read_plain_table
 from hornbook.tasks.records import ChoiceExample, Splits
 
 CONTEXTS = ("context", "sent1", "question", "premise", "prompt", "stem", "text")
@@ -44,15 +46,15 @@ class ChoiceLayout(TabularLayout):
         if not counts:
             raise ValueError(f"{tables[first].file}: no row has choices; fill in the columns {', '.join(main.choices)}")
         num_choices = counts.most_common(1)[0][0]
-        first_number = _first_number(tables, columns, num_choices, notes)
+        first_label = _first_label(tables, columns, num_choices, notes)
         return {
-            split: _examples(table, columns[split], num_choices, first_number, split, notes)
+            split: _examples(table, columns[split], num_choices, first_label, split, notes)
             for split, table in tables.items()
         }
 
 
 @dataclass(frozen=True)
-class _Columns:
+class ChoiceColumns:
     context: str
     beginning: str | None
     label: str | None
@@ -66,12 +68,12 @@ def _flattened(table: RowTable) -> RowTable:
     for row in table.rows:
         inner = row.fields.get("question")
         if isinstance(inner, dict):
-            row = Row(row.place, {**{k: v for k, v in row.fields.items() if k != "question"}, **inner}, row.broken)
+            row = Row(row.place, {**{k: v for k, v in row.fields.items() if k != "question"}, **inner}, row.defect)
         rows.append(row)
     return RowTable(table.file, columns_of(rows) or table.columns, rows)
 
 
-def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Columns:
+def _columns(table: RowTable, split: str, requested: RequestedColumns) -> ChoiceColumns:
     context = find_column(table, requested.column("text"), CONTEXTS, "text", what="context")
     beginning = find_column(
         table, requested.column("pair"), BEGINNINGS, "pair", may_be_missing=requested.column("pair") is None
@@ -80,14 +82,14 @@ def _columns(table: RowTable, split: str, requested: RequestedColumns) -> _Colum
     key = key_column(table, (context, beginning, label))
     numbered = [name for name in table.columns if NUMBERED.fullmatch(name) and name not in (context, label)]
     if len(numbered) > 1:
-        return _Columns(context, beginning, label, key, tuple(sorted(numbered, key=choice_order)))
+        return ChoiceColumns(context, beginning, label, key, tuple(sorted(numbered, key=choice_order)))
     as_list = find_column(table, None, CHOICES, "choices", may_be_missing=True)
     if as_list is None:
         raise ValueError(
             f"{table.file} has no columns for the choices; name them choice0, choice1, … or give a list named choices "
-            f"(its columns are: {table.names})"
+            f"(its columns are: {table.column_list})"
         )
-    return _Columns(context, beginning, label, key, (as_list,))
+    return ChoiceColumns(context, beginning, label, key, (as_list,))
 
 
 def choice_order(name: str) -> tuple[int, str]:
@@ -96,27 +98,27 @@ def choice_order(name: str) -> tuple[int, str]:
     return (int(mark), "") if mark.isdigit() else (0, mark.lower())
 
 
-def _choices(row: Row, columns: _Columns) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _choices(row: Row, columns: ChoiceColumns) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(choices, their names in the file such as A, B, …)."""
     if len(columns.choices) > 1:
-        return tuple(plain(row.fields.get(name)).strip() for name in columns.choices) if row.fields else (), ()
+        return tuple(as_text(row.fields.get(name)).strip() for name in columns.choices) if row.fields else (), ()
     cell = row.fields.get(columns.choices[0])
     if isinstance(cell, dict):  # {"label": ["A", …], "text": […]}
         cell = [{"label": a, "text": b} for a, b in zip(cell.get("label", ()), cell.get("text", ()), strict=False)]
     if not isinstance(cell, list | tuple):
         return (), ()
     if all(isinstance(each, dict) for each in cell):
-        return tuple(plain(each.get("text")) for each in cell), tuple(plain(each.get("label")) for each in cell)
-    return tuple(plain(each) for each in cell), ()
+        return tuple(as_text(each.get("text")) for each in cell), tuple(as_text(each.get("label")) for each in cell)
+    return tuple(as_text(each) for each in cell), ()
 
 
-def _first_number(tables: Tables, columns: Mapping[str, _Columns], num_choices: int, notes: Notes) -> int:
+def _first_label(tables: Tables, columns: Mapping[str, ChoiceColumns], num_choices: int, notes: Notes) -> int:
     """Whether labels count choices from 0 or 1: 1 if some label equals the number of choices and none is 0."""
     labels = set()
     for split, table in tables.items():
         label = columns[split].label
         if label and not any(_choices(row, columns[split])[1] for row in table.rows):
-            labels |= {plain(value) for value in table.values(label)}
+            labels |= {as_text(value) for value in table.values(label)}
     if str(num_choices) in labels and "0" not in labels:
         notes.log(f"labels count choices from 1 to {num_choices}")
         return 1
@@ -124,19 +126,19 @@ def _first_number(tables: Tables, columns: Mapping[str, _Columns], num_choices: 
 
 
 def _examples(
-    table: RowTable, columns: _Columns, num_choices: int, first_number: int, split: str, notes: Notes
+    table: RowTable, columns: ChoiceColumns, num_choices: int, first_label: int, split: str, notes: Notes
 ) -> list[ChoiceExample]:
-    """Examples that all have `num_choices` choices; labels count from `first_number`."""
+    """Examples that all have `num_choices` choices; labels count from `first_label`."""
     has_labels = columns.label is not None
     if has_labels and split.startswith("test"):
         has_labels = not are_withheld(table.values(columns.label))
 
     def convert(row: Row, key: str) -> tuple[ChoiceExample, Defect | None]:
         choices, names = _choices(row, columns)
-        context, beginning = (plain(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
+        context, beginning = (as_text(row.fields.get(name)).strip() for name in (columns.context, columns.beginning))
         label = defect = None
         if has_labels:
-            label, defect = _label(row.fields.get(columns.label), choices, names, first_number)
+            label, defect = _label(row.fields.get(columns.label), choices, names, first_label)
         if len(choices) != num_choices or not all(choices):
             defect = ("bad_choices", f"{sum(map(bool, choices))} choices, but most rows have {num_choices}")
         elif not context and not beginning:
@@ -148,16 +150,16 @@ def _examples(
 
 
 def _label(
-    cell: Any, choices: tuple[str, ...], names: tuple[str, ...], first_number: int
+    cell: Any, choices: tuple[str, ...], names: tuple[str, ...], first_label: int
 ) -> tuple[int | None, Defect | None]:
     """(index of the right choice, defect) from its name, number, text or letter."""
     if is_missing(cell):
         return None, ("no_label", "the label is empty")
-    label = plain(cell).strip()
+    label = as_text(cell).strip()
     if label in names:
         return names.index(label), None
-    if re.fullmatch(r"\d+", label) and 0 <= int(label) - first_number < len(choices):
-        return int(label) - first_number, None
+    if re.fullmatch(r"\d+", label) and 0 <= int(label) - first_label < len(choices):
+        return int(label) - first_label, None
     if choices.count(label) == 1:
         return choices.index(label), None
     if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(choices):

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.tasks.reading.content import JsonReader, read_text
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import QuestionLayout, RawQuestion
+from hornbook.tasks.reading.text_files import read_json_list
 
 NUM_TURNS = 2  # prepended to a question; more would leave too few tokens for the story
-ENDING = "\nyes no"
-OFFSETS = {"yes": 1, "no": 5}  # in ENDING
+YES_NO = "\nyes no"
+OFFSETS = {"yes": 1, "no": 5}  # in YES_NO
 
 
 def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
@@ -26,23 +26,23 @@ def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion
         "'unknown' means no answer"
     )
     file = str(path)
-    for number, story in enumerate(JsonReader(file, notes).elements(read_text(path, notes)), 1):
+    for number, story in enumerate(read_json_list(path, notes), 1):
         place = f"story {number}"
         try:
-            name, passage, turns = str(story["id"]), story["story"] + ENDING, list(_turns(story, split))
+            name, passage, turns = str(story["id"]), story["story"] + YES_NO, list(_turns(story, split))
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
+            notes.add_problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
             continue
         for turn, question, answers in turns:
             yield RawQuestion(f"{name}-{turn}", question, passage, answers, name, f"{place}, turn {turn}")
 
 
 def _turns(story: dict, split: str) -> Iterator[tuple[int, str, tuple[tuple[str, int | None], ...] | None]]:
-    before: list[str] = []
+    history: list[str] = []
     for turn, text, answers_of_turn in _annotated_turns(story):
         answers = _accepted(answers_of_turn, story["story"], split) if answers_of_turn else None
-        yield turn, " ".join([*before[-2 * NUM_TURNS :], text]), answers
-        before += [text, answers_of_turn[0]["input_text"].strip() if answers_of_turn else ""]
+        yield turn, " ".join([*history[-2 * NUM_TURNS :], text]), answers
+        history += [text, answers_of_turn[0]["input_text"].strip() if answers_of_turn else ""]
 
 
 def _annotated_turns(story: dict) -> Iterator[tuple[int, str, list[dict]]]:
@@ -68,7 +68,7 @@ class Conversation:
 def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
     """The stories of a CoQA file with their turns unchanged, for models that continue the conversation."""
     conversations = []
-    for number, story in enumerate(JsonReader(str(path), notes).elements(read_text(path, notes)), 1):
+    for number, story in enumerate(read_json_list(path, notes), 1):
         try:
             turns = [
                 (turn, question, tuple(answer["input_text"].strip() for answer in answers_of_turn))
@@ -76,7 +76,7 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
             ]
             conversations.append(Conversation(str(story["id"]), story["story"], tuple(turns)))
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
+            notes.add_problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
     return conversations
 
 

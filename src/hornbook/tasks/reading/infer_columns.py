@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from hornbook.models.head_config import ProblemType
-from hornbook.tasks.reading.cells import KEYS, is_decimal_comma, key_column, several_columns, without_names
+from hornbook.tasks.reading.cells import is_decimal_comma, is_missing, is_number
+from hornbook.tasks.reading.columns import KEYS, ambiguous_columns_error, headerless_error, key_column
 from hornbook.tasks.reading.notes import RequestedColumns
-from hornbook.tasks.reading.rows import RowTable, is_missing, is_number
+from hornbook.tasks.reading.rows import RowTable
 
 PAIRS = (
     ("sentence1", "sentence2"),
@@ -54,7 +55,7 @@ NAME_PART = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])|\d+")
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnRoles:
     """The column of each role. For multi-label data, `labels` may name several columns of 0 and 1 in place of
     `label`."""
 
@@ -138,7 +139,7 @@ class Column:
 
 def infer_columns(
     table: RowTable, requested: RequestedColumns, problem_type: ProblemType, *, needs_label: bool
-) -> Columns:
+) -> ColumnRoles:
     """The columns of a table of labelled texts. Columns in `requested` and those that the run was trained on
     (`requested.trained_columns`) must exist, the label only with `needs_label`; the others are inferred."""
     for column, role in ((requested.text, "text"), (requested.pair, "pair")):
@@ -158,7 +159,7 @@ def infer_columns(
     text = text or _text(table, free())
     if not requested.label and not requested.trained_columns:
         label, labels = _label(table, free(), problem_type, needs_label)
-    return Columns(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
+    return ColumnRoles(text, pair, label, key_column(table, (text, pair, label, *labels)), labels)
 
 
 def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: bool) -> None:
@@ -172,7 +173,7 @@ def _require_trained(table: RowTable, requested: RequestedColumns, needs_label: 
         if missing:
             raise ValueError(
                 f"{table.file} has no column '{missing[0]}', which the run was trained on as the {role}; name another "
-                f"one with {role}= (columns: {table.names})"
+                f"one with {role}= (columns: {table.column_list})"
             )
 
 
@@ -266,7 +267,7 @@ def _refuse_unread_numbers(table: RowTable, columns: list[Column]) -> None:
         if unread and are_numbers and not column.is_key and not column.is_time:
             raise ValueError(
                 f"{table.file}: column '{column.name}' has {str(unread[0])[:60]!r}, which cannot be read as a number; "
-                f"write numbers such as 1234.5, or name another column with label= (columns: {table.names})"
+                f"write numbers such as 1234.5, or name another column with label= (columns: {table.column_list})"
             )
 
 
@@ -281,13 +282,13 @@ def _is_date(value: Any) -> bool:
 
 
 def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError:
-    broken = next((row for row in table.rows if row.broken is not None), None)
-    if not table.columns and broken is not None:
+    unread = next((row for row in table.rows if row.defect is not None), None)
+    if not table.columns and unread is not None:
         return ValueError(
-            f"{table.file} {broken.place}: no row can be read ({broken.broken[1] or broken.broken[0]}); check the file"
+            f"{table.file} {unread.place}: no row can be read ({unread.defect[1] or unread.defect[0]}); check the file"
         )
     if candidates:
-        return several_columns(table, role, [column.name for column in candidates])
-    return without_names(table) or ValueError(
-        f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.names})"
+        return ambiguous_columns_error(table, role, [column.name for column in candidates])
+    return headerless_error(table) or ValueError(
+        f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.column_list})"
     )

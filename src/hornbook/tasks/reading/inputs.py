@@ -12,18 +12,20 @@ from hornbook.data.problems import problem_lines
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
-from hornbook.tasks.reading.content import lines_of
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
+from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, in_memory, is_missing, is_table, read_table
+from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
-from hornbook.tasks.reading.streaming import is_streamed, line_pieces, table_pieces
+from hornbook.tasks.reading.table_files import FORMATS, is_streamed, line_pieces, read_table, table_pieces
 from hornbook.tasks.reading.tagging import WORDS
-from hornbook.tasks.reading.texts import OwnTexts, TableLayout
+from hornbook.tasks.reading.text_files import lines_of
+from hornbook.tasks.reading.texts import OwnTexts, PublishedTable
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
-from hornbook.tasks.task import INPUTS, Task
+from hornbook.tasks.task import Task
 
 COLUMNS = {*TEXTS, *QUESTIONS, *PASSAGES, *CONTEXTS, *WORDS, *(name for pair in PAIRS for name in pair)}
 SUFFIX_OF_DELIMITER = {"\t": ".tsv", ",": ".csv", ";": ".csv"}
@@ -80,10 +82,10 @@ def input_rows(items: Any, kind: str) -> list[InputRow]:
 
 
 def _input_row(example: Example, columns: dict[str, Any], row: Row) -> InputRow:
-    if row.broken:
-        return InputRow(example, columns, row.broken[1] or row.broken[0], is_usable=False)
-    problem = example.problem
-    return InputRow(example, columns, "; ".join(filter(None, (row.note, problem))), not problem)
+    if row.defect:
+        return InputRow(example, columns, row.defect[1] or row.defect[0], is_usable=False)
+    problem = example.reason_unusable
+    return InputRow(example, columns, "; ".join(filter(None, (row.repaired, problem))), not problem)
 
 
 def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, Any]]:
@@ -121,18 +123,18 @@ def stream_inputs(
     """The inputs of a file with their original columns, in pieces that fit into memory. What is inferred about the
     file, such as its columns, is inferred from the first piece."""
     path = _existing(file)
-    kind, num_lines = KINDS[registered.kind], 0
-    if not is_streamed(path, notes):
+    num_lines = 0
+    if not is_streamed(path):
         examples = inputs_in(path, registered, notes)
         yield examples, original_columns(examples, notes)
     elif path.suffix.lower() not in FORMATS:
         for lines in line_pieces(path, notes):
-            yield _from_lines(lines, path, kind, notes, num_lines), [{} for _ in lines]
+            yield _from_lines(lines, path, registered.task_class, notes, num_lines), [{} for _ in lines]
             num_lines += len(lines)
     else:
         for table in table_pieces(path, notes):
             notes.tables[:] = [table]
-            examples = _from_table(table, kind, notes)
+            examples = _from_table(table, registered.task_class, notes)
             notes.places.clear()
             yield examples, original_columns(examples, notes)
         notes.tables.clear()
@@ -144,7 +146,7 @@ def inputs_of_table(data: Any, registered: RegisteredTask, notes: Notes) -> tupl
     if not table.rows:
         raise ValueError("the table has no rows: give at least one")
     notes.tables.append(table)
-    examples = _from_table(table, KINDS[registered.kind], notes)
+    examples = _from_table(table, registered.task_class, notes)
     return examples, original_columns(examples, notes)
 
 
@@ -156,20 +158,20 @@ def _existing(file: str | Path) -> Path:
 
 
 def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]:
-    kind, layout = KINDS[registered.kind], registered.layout
-    examples = kind.read_file(path, registered, notes)
+    layout = registered.layout
+    examples = registered.task_class.read_file(path, registered, notes)
     if examples is not None:
         return examples
-    if isinstance(layout, TableLayout) and not notes.requested and _is_published(path, layout):
-        return layout.read({INPUTS: [path]}, notes)[INPUTS]
+    if isinstance(layout, PublishedTable) and not notes.requested and _is_published(path, layout):
+        return layout.read_inputs(path, notes)
     if path.suffix.lower() not in FORMATS:
-        return _from_lines(lines_of(path, notes), path, kind, notes)
+        return _from_lines(list(lines_of(path, notes)), path, registered.task_class, notes)
     table = read_table(path, notes)
-    return _from_table(table, kind, notes) if table.rows else []
+    return _from_table(table, registered.task_class, notes) if table.rows else []
 
 
-def _from_table(table: RowTable, kind: type[Task], notes: Notes) -> list[Example]:
-    layout, text, requested = kind.own_layout(allows_no_answer=True), None, notes.requested
+def _from_table(table: RowTable, task_class: type[Task], notes: Notes) -> list[Example]:
+    layout, text, requested = task_class.own_layout, None, notes.requested
     if isinstance(layout, OwnTexts):
         if len(table.columns) == 1 and not requested and not requested.trained_columns:
             requested = RequestedColumns(table.columns[0])
@@ -177,11 +179,11 @@ def _from_table(table: RowTable, kind: type[Task], notes: Notes) -> list[Example
         notes.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
-        notes.problem("kept_bad_row", table.file, row.place, row.note)
-    return layout.from_tables({INPUTS: table}, notes)[INPUTS]
+        notes.add_problem("kept_bad_row", table.file, row.place, row.repaired)
+    return layout.from_tables({INPUT_SPLIT: table}, notes)[INPUT_SPLIT]
 
 
-def _is_published(path: Path, layout: TableLayout) -> bool:
+def _is_published(path: Path, layout: PublishedTable) -> bool:
     """Whether a tab-separated file has the columns of the published layout."""
     if path.suffix.lower() not in (".tsv", ".txt"):
         return False
@@ -192,17 +194,21 @@ def _is_published(path: Path, layout: TableLayout) -> bool:
     return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.unnamed))
 
 
-def _from_lines(lines: list[str], path: Path, kind: type[Task], notes: Notes, first_index: int = 0) -> list[Example]:
+def _from_lines(
+    lines: list[str], path: Path, task_class: type[Task], notes: Notes, first_index: int = 0
+) -> list[Example]:
     for line_number, line in enumerate(lines, first_index + 1):
         if not line.strip():
-            notes.problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
+            notes.add_problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
     num_filled = sum(bool(line.strip()) for line in lines)
     has_tabs = 2 * sum("\t" in line for line in lines if line.strip()) > num_filled
-    if kind.tab_separated and not has_tabs:
-        raise ValueError(f"{path}: separate {kind.tab_separated} by a tab on each line, or give a table with columns")
-    if has_tabs and kind.label_scope != "choice":
+    if task_class.tab_separated and not has_tabs:
+        raise ValueError(
+            f"{path}: separate {task_class.tab_separated} by a tab on each line, or give a table with columns"
+        )
+    if has_tabs and task_class.label_scope != "choice":
         notes.log(f"{path}: the tab on each line separates the two texts")
-    return [kind.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]
+    return [task_class.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]
 
 
 # ---- standard input
@@ -255,18 +261,20 @@ def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -
 
 
 def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Example:
-    example, task_kind = None, KINDS[kind]
+    example, task_class = None, KINDS[kind]
     if isinstance(item, Example):
-        example = item if isinstance(item, task_kind.example) else None
+        example = item if isinstance(item, task_class.example) else None
     elif isinstance(item, Mapping):
         fields = {str(name).lower(): value for name, value in item.items()}
         fields |= {role: item[column] for role, column in roles.items() if column in item}
-        example = task_kind.from_fields(key, fields)
+        example = task_class.from_fields(key, fields)
     elif isinstance(item, str):
-        example = task_kind.from_text(key, item)
+        example = task_class.from_text(key, item)
     elif isinstance(item, tuple | list):
-        example = task_kind.from_list(key, item)
+        example = task_class.from_list(key, item)
     if example is None:
         content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
-        raise ValueError(f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_kind.takes}")
+        raise ValueError(
+            f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_class.accepted_inputs}"
+        )
     return example

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
+from hornbook.tasks.reading.rows import Row, RowTable
+from hornbook.tasks.reading.table_files import FORMATS, read_table
 from hornbook.tasks.records import Example, Splits
 
 Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used
@@ -14,6 +15,7 @@ Paths = Mapping[str, list[Path]]  # the files of each split
 Tables = Mapping[str, RowTable]  # the table of each split
 
 SPLIT_NAMES = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
+INPUT_SPLIT = "test"  # that inputs to predict are read as: it keeps all examples, and labels may be missing
 KNOWN_STEMS = {name for names in SPLIT_NAMES.values() for name in names}
 OTHER_FOLDERS = {"manifest.json": "a corpus", "run.json": "a run", "config.json": "a model"}  # by a file in them
 OTHER_FOLDERS |= {"tokenizer.json": "a tokenizer"}
@@ -48,6 +50,10 @@ class FileLayout:
             for split, files in paths.items()
         }
 
+    def read_inputs(self, path: Path, notes: Notes) -> list[Example]:
+        """The inputs to predict in a file."""
+        return self.read({INPUT_SPLIT: [path]}, notes)[INPUT_SPLIT]
+
     def read_file(self, path: Path, split: str, notes: Notes) -> Sequence[Example]:
         raise NotImplementedError
 
@@ -73,7 +79,7 @@ def _concatenated(tables: list[RowTable]) -> RowTable:
     if len(tables) == 1:
         return tables[0]
     rows = [
-        Row(f"{Path(table.file).name} {row.place}", row.fields, row.broken) for table in tables for row in table.rows
+        Row(f"{Path(table.file).name} {row.place}", row.fields, row.defect) for table in tables for row in table.rows
     ]
     columns = list(dict.fromkeys(column for table in tables for column in table.columns))
     return RowTable(f"{tables[0].file} and {len(tables) - 1} more", columns, rows)

@@ -20,20 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hornbook.data.linked_rows import is_linked, linked_texts
-from hornbook.tasks.reading.cells import (
-    convert_rows,
-    find_column,
-    key_column,
-    one_class,
-    plain,
-    separator_of,
-    several_classes,
-    whole_number,
-)
-from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.cells import as_text, detect_separator, label_list_parser, parse_int, parse_label
+from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, columns_of, object_row
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, object_row
+from hornbook.tasks.reading.text_files import read_text
 from hornbook.tasks.records import MarkedExample, Splits
 
 TEXTS = ("text", "sent", "sentence")
@@ -112,7 +104,11 @@ class MarkedLayout(TabularLayout):
             table.require(text, "text")
         names = (*TEXTS, *TOKENS, "mention_span")
         notes.log_columns(text=text or find_column(table, None, names, "text", may_be_missing=True), label=label)
-        parse = several_classes(separator_of(table.values(label) if label else [])) if self.has_several else one_class
+        parse = (
+            label_list_parser(detect_separator(table.values(label) if label else []))
+            if self.has_several
+            else parse_label
+        )
         return {split: self._examples(each, split, text, label, parse, notes) for split, each in tables.items()}
 
     def _examples(
@@ -154,7 +150,7 @@ class MarkedLayout(TabularLayout):
         tokens = next((fields[name] for name in TOKENS if isinstance(fields.get(name), list)), None)
         name = next((name for name in TEXTS if isinstance(fields.get(name), str)), None)
         if len(self.marks) == 2 and "h" in fields and "t" in fields and (tokens or name):
-            return _head_and_tail(fields, tokens, plain(fields.get(name)) if name else "")
+            return _head_and_tail(fields, tokens, as_text(fields.get(name)) if name else "")
         if name is None:
             return None
         text, given = fields[name], _given(fields)
@@ -162,7 +158,7 @@ class MarkedLayout(TabularLayout):
             _, given = next(linked_texts(fields))
             given = tuple(span for span in given if 0 <= span[0] < span[1] <= len(text))
         spans = ()
-        bounds = whole_number(fields.get("start")), whole_number(fields.get("end"))
+        bounds = parse_int(fields.get("start")), parse_int(fields.get("end"))
         if len(self.marks) == 1 and None not in bounds:
             spans = (bounds,)
         elif len(self.marks) == 2 and given is not None and len(given) >= 2 and "ents" in fields:
@@ -175,7 +171,7 @@ class MarkedLayout(TabularLayout):
 
 def _ufet(fields: Mapping[str, Any]) -> Parsed:
     left, right = (" ".join(map(str, fields.get(f"{side}_context_token") or ())) for side in ("left", "right"))
-    mention = plain(fields["mention_span"])
+    mention = as_text(fields["mention_span"])
     start = len(left) + 1 if left else 0
     text = " ".join(filter(None, (left, mention, right)))
     return Parsed(text, ((start, start + len(mention)),) if mention else ())
@@ -206,9 +202,9 @@ def _head_and_tail(fields: Mapping[str, Any], tokens: list | None, text: str) ->
 def _entity(value: Any) -> tuple[str, list[int]]:
     """(identifier, places) of `h` or `t` in FewRel (a list) or OpenNRE (an object)."""
     if isinstance(value, dict):
-        return plain(value.get("id")), list(value.get("pos") or ())
+        return as_text(value.get("id")), list(value.get("pos") or ())
     if isinstance(value, list | tuple) and len(value) == 3 and value[2]:
-        return plain(value[1]), list(value[2][0] if isinstance(value[2][0], list) else value[2])
+        return as_text(value[1]), list(value[2][0] if isinstance(value[2][0], list) else value[2])
     return "", []
 
 

@@ -61,7 +61,8 @@ class RequestedColumns:
 
 @dataclass
 class Notes:
-    """With `strict`, the first problem raises `ValueError`; otherwise problems are counted."""
+    """How files are to be read, and what was found in them: problems, messages, tables and the roles of columns. With
+    `strict`, the first problem raises `ValueError`; otherwise problems are counted."""
 
     strict: bool = False
     needs_labels: bool = True  # False for inputs to predict, where a missing label is not a problem
@@ -75,7 +76,7 @@ class Notes:
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # (split, key) to place in the file
     roles: dict[str, str] = field(default_factory=dict)  # column of the text, pair, label and key
 
-    def problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
+    def add_problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
         if self.strict:
             where = " ".join(filter(None, (file, place)))
             description = detail or DESCRIPTIONS[kind]
@@ -84,18 +85,18 @@ class Notes:
             )
         self.problems.add(Problem(kind, file, place, detail, count))
 
-    def keeps(self, problem: Defect | None, split: str, file: str, place: str) -> bool:
-        """Whether an example is kept: one with a problem, which is recorded, is left out of the training split."""
+    def keep_example(self, problem: Defect | None, split: str, file: str, place: str) -> bool:
+        """Whether to keep an example: its problem is recorded, and keeps it out of the training split."""
         if problem is None or (problem[0] in OF_LABELS and not self.needs_labels):
             return True
         (kind, detail), is_training = problem, split == "train"
-        self.problem(kind if is_training else f"kept_{kind}", file, place, detail)
+        self.add_problem(kind if is_training else f"kept_{kind}", file, place, detail)
         return not is_training
 
-    def example_problem(self, kind: str, split: str, key: str, detail: str, count: int = 1) -> None:
+    def add_example_problem(self, kind: str, split: str, key: str, detail: str, count: int = 1) -> None:
         """Records a problem that is detected only after all splits have been read."""
         place = self.places.get((split, key), f"example {key}")
-        self.problem(kind, self.file_of.get(split, split), place, detail, count)
+        self.add_problem(kind, self.file_of.get(split, split), place, detail, count)
 
     def set_roles(self, **columns: str | None) -> None:
         """Records which column is the text, pair, label and key."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import RegisteredTask, find_task
-from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import FORMATS, RowTable, in_memory
+from hornbook.tasks.reading.rows import RowTable, in_memory
 from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
+from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
@@ -116,12 +116,12 @@ def _data_set(registered: RegisteredTask, splits: Splits, notes: Notes, *, seed:
     for split in [split for split in splits if not splits[split]]:
         notes.log(f"the {split} split has no examples and is ignored")
         del splits[split]
-    splits, scheme = KINDS[registered.kind].prepared(splits, notes)
+    splits, scheme = registered.task_class.prepared(splits, notes)
     splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
     if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
         splits = _with_dev(splits, notes, seed, held_out)
-    splits = KINDS[registered.kind].in_scored_form(splits, notes)
-    labels = _labels(registered, splits, scheme, notes) if KINDS[registered.kind].has_labels else ()
+    splits = registered.task_class.in_scored_form(splits, notes)
+    labels = _labels(registered, splits, scheme, notes) if registered.task_class.has_labels else ()
     return DataSet(
         kind=registered.kind,
         splits=splits,
@@ -150,7 +150,7 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
         while key in seen:
             key, number = f"{example.key}#{number}", number + 1
         if key != example.key:
-            notes.example_problem(
+            notes.add_example_problem(
                 "repeated_key", split, example.key, f"'{example.key}' occurs twice, renamed to '{key}'"
             )
             example = replace(example, key=key)
@@ -188,5 +188,5 @@ def _labels(registered: RegisteredTask, splits: Splits, scheme: str, notes: Note
         for example in splits[split] if split not in label_splits else ():
             for name in example.label_names:
                 if name not in seen:
-                    notes.example_problem("unseen_label", split, example.key, f"'{name}' is not in train")
+                    notes.add_example_problem("unseen_label", split, example.key, f"'{name}' is not in train")
     return labels

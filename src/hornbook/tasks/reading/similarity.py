@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from hornbook.tasks.reading.cells import convert_rows, key_column, number, plain
+from hornbook.tasks.reading.cells import as_text, parse_number
+from hornbook.tasks.reading.columns import key_column
 from hornbook.tasks.reading.infer_columns import PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, RowTable
+from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
 from hornbook.tasks.records import SimilarityExample, Splits
 
 SIMILAR = (("anchor", "positive"), ("query", "positive"), ("question", "answer"), ("query", "answer"))
@@ -16,7 +17,7 @@ SCORES = ("score", "similarity", "similarity_score", "relatedness", "label")
 
 
 @dataclass(frozen=True)
-class SimilarColumns:
+class SimilarityColumns:
     text: str
     pair: str | None = None
     negative: str | None = None
@@ -48,7 +49,7 @@ class OwnSimilar(TabularLayout):
         return splits
 
 
-def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarColumns:
+def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarityColumns:
     """The columns of a table. Only a column with the name of a score, such as `score` or `label`, is taken for one."""
     roles = ("text", "pair", "label")
     named = {role: getattr(requested, role) for role in roles}
@@ -61,28 +62,28 @@ def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarColumns
             table.require(name, role)
     text, pair = named.get("text"), named.get("pair")
     if text is None and pair is None:
-        candidates = map(table.named, (*SIMILAR, *PAIRS))
+        candidates = map(table.columns_named, (*SIMILAR, *PAIRS))
         text, pair = next((columns for columns in candidates if len(columns) == 2), (None, None))
     if text is None:
         text = infer_columns(table, RequestedColumns(pair=pair), "regression", needs_label=False).text
     used = {text, pair}
-    negative = next((name for name in table.named(NEGATIVES) if name not in used), None)
-    score = named.get("label") or next(iter(table.named(SCORES)), None)
+    negative = next((name for name in table.columns_named(NEGATIVES) if name not in used), None)
+    score = named.get("label") or next(iter(table.columns_named(SCORES)), None)
     key = key_column(table, used)
     if pair is None:
-        return SimilarColumns(text, key=key)
-    return SimilarColumns(text, pair, None if score else negative, None if score in used else score, key)
+        return SimilarityColumns(text, key=key)
+    return SimilarityColumns(text, pair, None if score else negative, None if score in used else score, key)
 
 
-def _examples(table: RowTable, columns: SimilarColumns, split: str, notes: Notes) -> list[SimilarityExample]:
+def _examples(table: RowTable, columns: SimilarityColumns, split: str, notes: Notes) -> list[SimilarityExample]:
     text_columns = {name: getattr(columns, name) for name in ("text", "pair", "negative") if getattr(columns, name)}
 
     def convert(row: Row, key: str) -> tuple[SimilarityExample, Defect | None]:
-        texts = {name: plain(row.fields.get(column)).strip() for name, column in text_columns.items()}
+        texts = {name: as_text(row.fields.get(column)).strip() for name, column in text_columns.items()}
         score = defect = None
         if columns.score:
             try:
-                score = number(row.fields.get(columns.score))
+                score = parse_number(row.fields.get(columns.score))
                 defect = ("no_label", "the score is empty") if score is None else None
             except ValueError as error:
                 defect = ("bad_number", f"the score, in column '{columns.score}': {error}")

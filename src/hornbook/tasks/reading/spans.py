@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hornbook.tasks.reading.cells import find_column, key_column, key_of, plain, whole_number
-from hornbook.tasks.reading.content import JsonReader, decoded, read_text
+from hornbook.tasks.reading.cells import as_text, is_missing, parse_int
+from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import RowTable, is_missing
+from hornbook.tasks.reading.rows import RowTable, key_of
+from hornbook.tasks.reading.text_files import decoded, json_elements, read_json_list, read_text
 from hornbook.tasks.records import SpanExample, Splits
 
 QUESTIONS = ("question", "query")
@@ -32,7 +33,7 @@ class RawQuestion:
     answers: tuple[tuple[str, int | None], ...] | None
     title: str = ""
     place: str = ""
-    broken: Defect | None = None  # the kind of problem and its detail
+    defect: Defect | None = None  # the kind of problem and its detail
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,18 @@ class QuestionLayout(FileLayout):
 
 def squad_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
     file = str(path)
-    for number, article in enumerate(JsonReader(file, notes).elements(read_text(path, notes)), 1):
+    for number, article in enumerate(read_json_list(path, notes), 1):
         try:
             title, paragraphs = str(article.get("title") or ""), list(article["paragraphs"])
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", file, f"article {number}", f"not in SQuAD's layout: {error!r}")
+            notes.add_problem("bad_json", file, f"article {number}", f"not in SQuAD's layout: {error!r}")
             continue
         for index, paragraph in enumerate(paragraphs, 1):
             place = f"article {number}, paragraph {index}"
             try:
                 passage, questions = paragraph["context"] + "", list(paragraph["qas"])
             except (KeyError, TypeError) as error:
-                notes.problem("bad_json", file, place, f"not in SQuAD's layout: {error!r}")
+                notes.add_problem("bad_json", file, place, f"not in SQuAD's layout: {error!r}")
                 continue
             for question in questions:
                 yield _question(question, passage, title, place)
@@ -79,8 +80,8 @@ def _question(question: Any, passage: str, title: str, place: str) -> RawQuestio
         answers = () if question.get("is_impossible") else answers
         return RawQuestion(str(question["id"]), question["question"].strip(), passage, answers, title, place)
     except (KeyError, TypeError, AttributeError) as error:
-        broken = ("bad_json", f"not in SQuAD's layout: {error!r}")
-        return RawQuestion(key, "", passage, None, title, place, broken)
+        defect = ("bad_json", f"not in SQuAD's layout: {error!r}")
+        return RawQuestion(key, "", passage, None, title, place, defect)
 
 
 def _start(answer: dict) -> int | None:
@@ -101,18 +102,18 @@ def checked(
         answers, starts, missing = _located(question, file, notes)
         example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
         problem = _problem(question, starts, missing, split, allows_no_answer)
-        if notes.keeps(problem, split, file, question.place):
+        if notes.keep_example(problem, split, file, question.place):
             examples.append(example)
             if problem is None and missing:
-                notes.problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
+                notes.add_problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
     return examples
 
 
 def _problem(
     question: RawQuestion, starts: tuple[int, ...], missing: str, split: str, allows_no_answer: bool
 ) -> Defect | None:
-    if question.broken:
-        return question.broken
+    if question.defect:
+        return question.defect
     if not question.question or not question.passage.strip():
         return "empty_text", f"the {'passage' if question.question else 'question'} is empty"
     if question.answers is None and not split.startswith("test"):
@@ -134,10 +135,10 @@ def _located(question: RawQuestion, file: str, notes: Notes) -> tuple[tuple[str,
         if start < 0 and stated != -1:
             missing = missing or text or "(empty)"
         elif stated is None and question.passage.find(text, start + 1) >= 0:
-            notes.problem("several_spans", file, question.place, f"'{text[:60]}'")
+            notes.add_problem("several_spans", file, question.place, f"'{text[:60]}'")
         elif stated is not None and start != stated:
             detail = f"'{text[:60]}' is at character {start}, not {stated}"
-            notes.problem("moved_span", file, question.place, detail)
+            notes.add_problem("moved_span", file, question.place, detail)
         answers.append(text)
         starts.append(start)
     return tuple(answers), tuple(starts), missing
@@ -188,12 +189,12 @@ class OwnSpans(TabularLayout):
         questions = (
             RawQuestion(
                 key_of(row, key, index),
-                plain(row.fields.get(question)).strip(),
-                plain(row.fields.get(passage)),
-                None if answer is None or row.broken else _in_cells(row.fields.get(answer), row.fields.get(start)),
-                plain(row.fields.get(title)) if title else "",
+                as_text(row.fields.get(question)).strip(),
+                as_text(row.fields.get(passage)),
+                None if answer is None or row.defect else _in_cells(row.fields.get(answer), row.fields.get(start)),
+                as_text(row.fields.get(title)) if title else "",
                 row.place,
-                row.broken,
+                row.defect,
             )
             for index, row in enumerate(table.rows)
         )
@@ -206,7 +207,7 @@ def _in_cells(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:
     texts = cell if isinstance(cell, list | tuple) else [] if is_missing(cell) else [cell]
     starts = start if isinstance(start, list | tuple) else [start]
     starts = [*starts, *[None] * len(texts)]
-    return tuple(dict.fromkeys(zip(map(plain, texts), map(whole_number, starts), strict=False)))
+    return tuple(dict.fromkeys(zip(map(as_text, texts), map(parse_int, starts), strict=False)))
 
 
 def is_squad(path: Path) -> bool:
@@ -235,7 +236,7 @@ def trivia_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuesti
         yield from squad_questions(path, split, notes)
         return
     file, text = str(path), read_text(path, notes)
-    items, evidence, is_verified = JsonReader(file, notes).elements(text), _evidence(path), bool(VERIFIED.search(text))
+    items, evidence, is_verified = json_elements(text, file, notes), _evidence(path), bool(VERIFIED.search(text))
     for number, item in enumerate(items, 1):
         place = f"element {number}"
         try:
@@ -253,7 +254,7 @@ def trivia_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuesti
                 dict.fromkeys(map(str, [*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
             )
         except (KeyError, TypeError, AttributeError) as error:
-            notes.problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
+            notes.add_problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
             continue
         for source, name in names:
             passage = _document(evidence / source / name, file, place, notes)
@@ -265,7 +266,7 @@ def _document(path: Path, file: str, place: str, notes: Notes) -> str:
     try:
         return decoded(path.read_bytes(), str(path), "", notes)
     except OSError as error:
-        notes.problem("unreadable", file, place, f"document {path} cannot be read: {error.strerror}")
+        notes.add_problem("unreadable", file, place, f"document {path} cannot be read: {error.strerror}")
         return ""
 
 

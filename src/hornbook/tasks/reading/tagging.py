@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hornbook.metrics.tagging import MARKED
-from hornbook.tasks.reading.cells import convert_rows, find_column, key_column, name_of, plain
-from hornbook.tasks.reading.content import lines_of, read_text
+from hornbook.metrics.tagging import ENTITY_TAG
+from hornbook.tasks.reading.cells import as_label, as_text
+from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import FORMATS, Row, RowTable, read_table
+from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
+from hornbook.tasks.reading.table_files import FORMATS, read_table
+from hornbook.tasks.reading.text_files import lines_of, read_text
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
 
 CONLL_COLUMNS = {"word": 0, "pos": 1, "chunk": 2, "ner": 3}
@@ -29,11 +31,11 @@ WORDS = ("words", "tokens", "sentence", "text")
 TAGS = ("tags", "ner_tags", "labels", "label", "ner", "pos_tags", "upos", "pos")
 SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
 COLUMN_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".tsv")
-MOSTLY = 0.9  # fraction of lines
+SAME_WIDTH_FRACTION = 0.9  # fraction of lines
 
 
 @dataclass(frozen=True)
-class ColumnLayout(TabularLayout):
+class ConllLayout(TabularLayout):
     """`names`: indices of the columns that can be selected by name; `tag`: the default tag column."""
 
     tag: str = "last"
@@ -73,7 +75,7 @@ class ColumnLayout(TabularLayout):
                 problem = None if split.startswith("test") else ("no_label", "no word has a tag")
             else:
                 example = replace(example, tags=tuple(row[column] for row in rows))
-            if notes.keeps(problem, split, str(path), f"line {place + (short or 0)}"):
+            if notes.keep_example(problem, split, str(path), f"line {place + (short or 0)}"):
                 yield example
 
 
@@ -97,7 +99,7 @@ def column_number(path: Path, requested: str, names: Mapping[str, int], role: st
 
 
 @dataclass(frozen=True)
-class ColumnFormat:
+class ConllFormat:
     """The format of a column file. `by_tabs`: fields are separated only by tabs, so that words may contain spaces;
     `width`: number of columns; `tags`: values of the last column; `words`: index of the word column."""
 
@@ -133,11 +135,11 @@ class ColumnFormat:
             return line.startswith("#") or NOT_A_WORD.fullmatch(fields[0]) is not None
         if not is_first or not line.startswith("#"):
             return False
-        has_tag = self.width == 1 or fields[-1] in self.tags or fields[-1] == "O" or MARKED.fullmatch(fields[-1])
+        has_tag = self.width == 1 or fields[-1] in self.tags or fields[-1] == "O" or ENTITY_TAG.fullmatch(fields[-1])
         return len(fields) != self.width or COMMENT.match(line) is not None or not has_tag
 
 
-CONLLU = ColumnFormat(True, 10, words=1, is_conllu=True)
+CONLLU = ConllFormat(True, 10, words=1, is_conllu=True)
 
 
 def _by_tabs(line: str) -> list[str]:
@@ -148,25 +150,25 @@ def _by_blanks(line: str) -> list[str]:
     return BLANK.split(line.strip(" \t"))
 
 
-def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> ColumnFormat:
+def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> ConllFormat:
     """The shape of most lines. In files with numbered words, the word is the second column; with ten columns in
     addition the file is CoNLL-U, whatever its suffix."""
     if is_conllu:
         return CONLLU
     words = [line for line in lines[:SHAPE_LINES] if line.strip() and not line.startswith(("#", DOCUMENT))]
     if not words:
-        return ColumnFormat(False, 1)
+        return ConllFormat(False, 1)
     widths = [Counter(len(split(line)) for line in words).most_common(1)[0] for split in (_by_blanks, _by_tabs)]
     by_tabs = widths[1][1] > widths[0][1] and widths[1][0] > 1
     width = widths[by_tabs][0]
     split = _by_tabs if by_tabs else _by_blanks
-    shape = ColumnFormat(by_tabs, width, frozenset(split(line)[-1] for line in words))
+    shape = ConllFormat(by_tabs, width, frozenset(split(line)[-1] for line in words))
     if width < 2 or not _are_numbered(shape, lines[:SHAPE_LINES]):
         return shape
     return CONLLU if width == 10 and may_be_conllu else replace(shape, words=1)
 
 
-def _are_numbered(shape: ColumnFormat, lines: list[str]) -> bool:
+def _are_numbered(shape: ConllFormat, lines: list[str]) -> bool:
     """Whether the first column numbers the words of each sentence."""
     firsts = [[row[0] for row in rows if not row[0].startswith("#")] for _, rows in shape.sentences(lines)]
     firsts = [[each for each in first if not NOT_A_WORD.fullmatch(each)] for first in firsts if first]
@@ -204,14 +206,14 @@ def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExam
 
 def as_words(cell: Any) -> tuple[str, ...]:
     words = text_or_list(cell)
-    return tuple(words.split()) if isinstance(words, str) else tuple(map(name_of, words))
+    return tuple(words.split()) if isinstance(words, str) else tuple(map(as_label, words))
 
 
 def text_or_list(cell: Any) -> str | Iterable[Any]:
     """The list in a cell, also one that is written as JSON; other cells as text."""
     if isinstance(cell, Iterable) and not isinstance(cell, str):
         return cell
-    text = plain(cell)
+    text = as_text(cell)
     try:
         return json.loads(text) if text.lstrip().startswith("[") else text
     except (json.JSONDecodeError, RecursionError):
@@ -246,7 +248,7 @@ def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
     """The sentence in a table cell: a list of words, also as JSON, or a text."""
     content = text_or_list(cell)
     if not isinstance(content, str):
-        return TaggedExample(key, tuple(map(plain, content)))
+        return TaggedExample(key, tuple(map(as_text, content)))
     words = tuple(content.split()) if column.lower() in SPLIT_COLUMNS else words_of(content)
     return TaggedExample(key, words, text=content)
 
@@ -255,7 +257,7 @@ def read_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
         return _table_of_sentences(path, notes)
-    if suffix in COLUMN_FILES or _has_columns(lines_of(path, Notes())):
+    if suffix in COLUMN_FILES or _has_columns(list(lines_of(path, Notes()))):
         return list(OWN_TAGS.read_file(path, "test", notes))
     return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
 
@@ -264,7 +266,7 @@ def _has_columns(lines: list[str]) -> bool:
     """Whether the lines are words in columns: mostly the same number of fields, and blank lines between sentences."""
     widths = Counter(len(line.split()) for line in lines if line.strip() and not line.startswith("#"))
     has_blanks = any(not line.strip() for line in lines[1:-1])
-    return has_blanks and max(widths.values(), default=0) > MOSTLY * widths.total()
+    return has_blanks and max(widths.values(), default=0) > SAME_WIDTH_FRACTION * widths.total()
 
 
 def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
@@ -280,18 +282,18 @@ def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     notes.log(f"columns: words = '{column}'")
     sentences = []
     for index, row in enumerate(table.rows):
-        if row.broken:
-            notes.problem(f"kept_{row.broken[0]}", table.file, row.place, row.broken[1])
+        if row.defect:
+            notes.add_problem(f"kept_{row.defect[0]}", table.file, row.place, row.defect[1])
         sentences.append(sentence_in(str(index), row.fields.get(column), column))
     return sentences
 
 
-OWN_TAGS = ColumnLayout(files=own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))
+OWN_TAGS = ConllLayout(files=own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))
 CONLL_FILES: Patterns = {
     "train": ("eng.train", "train.txt", "train.conll", "*.train"),
     "dev": ("eng.testa", "valid.txt", "dev.txt", "validation.txt", "dev.conll", "valid.conll", "*.testa"),
     "test": ("eng.testb", "test.txt", "test.conll", "*.testb"),
 }
-CONLL2003 = ColumnLayout("last", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
-CONLL2003_POS = ColumnLayout("pos", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
-UD_POS = ColumnLayout("upos", files={each: (f"*-ud-{each}.conllu", f"{each}.conllu") for each in SPLITS})
+CONLL2003 = ConllLayout("last", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
+CONLL2003_POS = ConllLayout("pos", CONLL_COLUMNS, files=CONLL_FILES, folder="conll2003")
+UD_POS = ConllLayout("upos", files={each: (f"*-ud-{each}.conllu", f"{each}.conllu") for each in SPLITS})

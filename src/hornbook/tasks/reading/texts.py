@@ -9,19 +9,20 @@ from typing import Any
 from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.cells import (
     are_withheld,
-    convert_rows,
+    as_text,
+    detect_separator,
     is_decimal_comma,
-    number,
-    number_with_comma,
-    one_class,
-    plain,
-    separator_of,
-    several_classes,
+    is_missing,
+    label_list_parser,
+    parse_decimal_comma,
+    parse_label,
+    parse_number,
 )
-from hornbook.tasks.reading.infer_columns import Columns, infer_columns
+from hornbook.tasks.reading.infer_columns import ColumnRoles, infer_columns
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, is_missing, read_plain_table, read_table
+from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
+from hornbook.tasks.reading.table_files import read_plain_table, read_table
 from hornbook.tasks.records import Splits, TextExample
 
 THREE_SPLITS: Patterns = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
@@ -29,7 +30,7 @@ Label = str | float | tuple[str, ...]
 
 
 def text_examples(
-    table: RowTable, columns: Columns, split: str, parse: Callable[[Any], Label | None], notes: Notes
+    table: RowTable, columns: ColumnRoles, split: str, parse: Callable[[Any], Label | None], notes: Notes
 ) -> list[TextExample]:
     """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
     a number."""
@@ -40,8 +41,8 @@ def text_examples(
         has_labels = has_labels and not are_withheld([_label_cell(row, columns) for row in table.rows])
 
     def convert(row: Row, key: str) -> tuple[TextExample, Defect | None]:
-        text = plain(row.fields.get(columns.text)).strip()
-        pair = plain(row.fields.get(columns.pair)).strip() if columns.pair else None
+        text = as_text(row.fields.get(columns.text)).strip()
+        pair = as_text(row.fields.get(columns.pair)).strip() if columns.pair else None
         label = defect = None
         if has_labels:
             try:
@@ -56,7 +57,7 @@ def text_examples(
     return convert_rows(table, columns.key, split, notes, convert)
 
 
-def _check(table: RowTable, columns: Columns, split: str) -> bool:
+def _check(table: RowTable, columns: ColumnRoles, split: str) -> bool:
     """Whether the table has labels. Raises `ValueError` if a required column is missing."""
     table.require(columns.text, "text")
     if columns.pair:
@@ -69,7 +70,7 @@ def _check(table: RowTable, columns: Columns, split: str) -> bool:
     return bool(label_columns)
 
 
-def _label_cell(row: Row, columns: Columns) -> Any:
+def _label_cell(row: Row, columns: ColumnRoles) -> Any:
     if not columns.labels:
         return row.fields.get(columns.label)
     cells = {name: row.fields.get(name) for name in columns.labels}
@@ -90,13 +91,13 @@ class OwnTexts(TabularLayout):
             label += ","  # unlike a column that holds the names of classes
         notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
         cells = table.values(columns.label) if columns.label else []
-        parse, details = one_class, ""
+        parse, details = parse_label, ""
         if self.problem_type == "regression":
             has_commas = is_decimal_comma(cells)
-            parse, details = (number_with_comma, " with decimal commas") if has_commas else (number, "")
+            parse, details = (parse_decimal_comma, " with decimal commas") if has_commas else (parse_number, "")
         elif self.problem_type == "multi_label_classification":
-            separator = separator_of(cells)
-            parse = several_classes(separator)
+            separator = detect_separator(cells)
+            parse = label_list_parser(separator)
             details = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
         splits = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
         label = columns.label or "', '".join(columns.labels)
@@ -118,7 +119,7 @@ class OwnTexts(TabularLayout):
 
 
 @dataclass(frozen=True)
-class TableLayout(TabularLayout):
+class PublishedTable(TabularLayout):
     """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
     `unnamed` are the columns of files without a header line; `other_label` is the label in another release."""
 
@@ -138,25 +139,25 @@ class TableLayout(TabularLayout):
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
-        parse = number if self.problem_type == "regression" else one_class
+        parse = parse_number if self.problem_type == "regression" else parse_label
         splits = {}
         for split, table in tables.items():
             label = notes.requested.label or self.label
             if label == self.label and label not in table.columns and self.other_label in table.columns:
                 label = self.other_label
-            splits[split] = text_examples(table, Columns(text, pair, label, self.key), split, parse, notes)
+            splits[split] = text_examples(table, ColumnRoles(text, pair, label, self.key), split, parse, notes)
         return splits
 
 
-COLA = TableLayout("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))
-SST2 = TableLayout("sentence", folder="SST-2")
-MRPC = TableLayout("#1 String", "#2 String", "Quality", folder="MRPC")
-QQP = TableLayout("question1", "question2", "is_duplicate", "id", folder="QQP")
-QNLI = TableLayout("question", "sentence", folder="QNLI")
-RTE = TableLayout("sentence1", "sentence2", folder="RTE")
-WNLI = TableLayout("sentence1", "sentence2", folder="WNLI")
-STSB = TableLayout("sentence1", "sentence2", "score", problem_type="regression", folder="STS-B")
-MNLI = TableLayout(
+COLA = PublishedTable("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))
+SST2 = PublishedTable("sentence", folder="SST-2")
+MRPC = PublishedTable("#1 String", "#2 String", "Quality", folder="MRPC")
+QQP = PublishedTable("question1", "question2", "is_duplicate", "id", folder="QQP")
+QNLI = PublishedTable("question", "sentence", folder="QNLI")
+RTE = PublishedTable("sentence1", "sentence2", folder="RTE")
+WNLI = PublishedTable("sentence1", "sentence2", folder="WNLI")
+STSB = PublishedTable("sentence1", "sentence2", "score", problem_type="regression", folder="STS-B")
+MNLI = PublishedTable(
     "sentence1",
     "sentence2",
     "gold_label",
@@ -169,18 +170,18 @@ MNLI = TableLayout(
         "test-mismatched": ("test_mismatched.tsv",),
     },
 )
-DIAGNOSTIC = TableLayout("sentence1", "sentence2", folder="diagnostic", files={"test": ("diagnostic.tsv",)})
-NSMC = TableLayout(
+DIAGNOSTIC = PublishedTable("sentence1", "sentence2", folder="diagnostic", files={"test": ("diagnostic.tsv",)})
+NSMC = PublishedTable(
     "document", key="id", files={"train": ("ratings_train.txt",), "dev": (), "test": ("ratings_test.txt",)}
 )
-KLUE_NLI = TableLayout(
+KLUE_NLI = PublishedTable(
     "premise",
     "hypothesis",
     "gold_label",
     "guid",
     files={"train": ("klue-nli*_train.json",), "dev": ("klue-nli*_dev.json",), "test": ("klue-nli*_test.json",)},
 )
-BOOLQ = TableLayout(
+BOOLQ = PublishedTable(
     "question",
     "passage",
     "answer",

@@ -19,13 +19,14 @@ from pathlib import Path
 
 from hornbook.data.problems import problem_lines
 from hornbook.lifecycle.run_folder import Log
-from hornbook.tasks.reading.cells import key_of, plain
-from hornbook.tasks.reading.content import read_text
+from hornbook.tasks.reading.cells import as_text, is_missing
 from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.rows import is_missing, read_table
+from hornbook.tasks.reading.rows import key_of
+from hornbook.tasks.reading.table_files import read_table
+from hornbook.tasks.reading.text_files import read_text
 from hornbook.tasks.records import Example
 from hornbook.tasks.text.definition import ExampleSource, TextTask
 
@@ -87,8 +88,8 @@ def _item(task: TextTask, example: Example) -> Item | None:
     if prompt is None:
         name = task.source.known
         raise ValueError(f"{name} is a tagging task, which cannot be prompted: choose another source.known")
-    fields = {name: plain(value) for name, value in prompt.fields.items()}
-    answers = tuple(map(plain, prompt.answers))
+    fields = {name: as_text(value) for name, value in prompt.fields.items()}
+    answers = tuple(map(as_text, prompt.answers))
     if not answers:
         return None
     if task.choices.from_example and prompt.choices:
@@ -148,28 +149,28 @@ def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
         raise ValueError("the task does not name the column with the right answer: set gold, such as gold = 'answer'")
     table.require(task.gold, "gold")
     for index, row in enumerate(table.rows):
-        if row.broken:
-            notes.problem(row.broken[0], str(path), row.place, row.broken[1])
+        if row.defect:
+            notes.add_problem(row.defect[0], str(path), row.place, row.defect[1])
             continue
         cell = row.fields.get(task.gold)
-        answers = tuple(map(plain, cell)) if isinstance(cell, list | tuple) else (plain(cell),)
+        answers = tuple(map(as_text, cell)) if isinstance(cell, list | tuple) else (as_text(cell),)
         if not answers or is_missing(answers[0]):
-            notes.problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
+            notes.add_problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
             continue
-        fields = {name: plain(row.fields.get(name)) for name in table.columns}
+        fields = {name: as_text(row.fields.get(name)) for name in table.columns}
         yield _labelled(task, key_of(row, task.source.key or None, index), fields, answers)
 
 
 def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
     """JSON lines with a text, or one text per line as first published, which is detokenised."""
     if path.suffix == ".jsonl":
-        texts = [plain(row.fields.get("text")) for row in read_table(path, notes).rows if not row.broken]
+        texts = [as_text(row.fields.get("text")) for row in read_table(path, notes).rows if not row.defect]
     else:
         texts = [detokenized(line) for line in read_text(path, notes).split("\n") if line.strip()]
     for index, text in enumerate(texts):
         context, _, word = text.rstrip().rpartition(" ")
         if not context or not word:
-            notes.problem("empty_text", str(path), f"text {index + 1}", "there is no last word to predict")
+            notes.add_problem("empty_text", str(path), f"text {index + 1}", "there is no last word to predict")
             continue
         yield Item(str(index), {"context": context, "word": word}, (word,))
 

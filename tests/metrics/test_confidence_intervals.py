@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from hornbook.metrics import bootstrap
-from hornbook.metrics.bootstrap import difference_interval, interval, intervals, mean_interval
+from hornbook.metrics import confidence_intervals
+from hornbook.metrics.confidence_intervals import difference_interval, interval, intervals, mean_interval
 
 VALUES = np.random.default_rng(0).random(400)
 
@@ -14,7 +14,7 @@ def mean(indices):
 @pytest.fixture(autouse=True)
 def rounds(monkeypatch):
     """As many resamples as outside of tests."""
-    monkeypatch.setattr(bootstrap, "ROUNDS", 1000)
+    monkeypatch.setattr(confidence_intervals, "ROUNDS", 1000)
 
 
 def test_the_interval_of_a_mean_is_near_the_normal_one():

@@ -8,10 +8,8 @@ import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.reading.cells import plain
+from hornbook.tasks.reading.cells import as_text, is_missing
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS
-from hornbook.tasks.reading.rows import is_missing
-from hornbook.tasks.reading.texts import OwnTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Task, first_field
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
     from hornbook.text.tokenizer import Tokenizer
 
-ONE, TWO = ["A charming journey.", "Slow, very slow."], [("A charming journey.", "A fine film.")]
+SAMPLE_TEXTS, SAMPLE_PAIRS = ["A charming journey.", "Slow, very slow."], [("A charming journey.", "A fine film.")]
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class SequenceTask(Task):
     """A task on whole texts: the head maps `[CLS]` to one of `head_config.labels`, to several of them, or to a
     number."""
 
-    takes = "a text, a (text, pair), or a dictionary with text and optionally pair"
+    accepted_inputs = "a text, a (text, pair), or a dictionary with text and optionally pair"
     example = TextExample
     output = "sequence"
     pipeline = "text-classification"
@@ -39,17 +37,13 @@ class SequenceTask(Task):
     metrics: tuple[str, ...]
 
     @classmethod
-    def own_layout(cls, allows_no_answer: bool = False) -> OwnTexts:
-        return OwnTexts(cls.problem_type)
-
-    @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TextExample | None:
         pair = next((names for names in PAIRS if all(name in fields for name in names)), None)
         if pair:
             second = fields[pair[1]]
-            return TextExample(key, plain(fields[pair[0]]), None if is_missing(second) else plain(second))
+            return TextExample(key, as_text(fields[pair[0]]), None if is_missing(second) else as_text(second))
         name = first_field(fields, TEXTS)
-        return None if name is None else TextExample(key, plain(fields[name]))
+        return None if name is None else TextExample(key, as_text(fields[name]))
 
     @classmethod
     def from_text(cls, key: str, text: str) -> TextExample:
@@ -76,9 +70,13 @@ class SequenceTask(Task):
         raise NotImplementedError
 
     def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        texts, change = TWO if has_pair else ONE, ""
+        texts, change = SAMPLE_PAIRS if has_pair else SAMPLE_TEXTS, ""
         if self.head_config.pair_encoding != "joint":  # the two texts of a pair, or its two orders, are two rows
-            texts = ONE if self.head_config.pair_encoding == "separate" else [TWO[0], TWO[0][::-1]]
+            texts = (
+                SAMPLE_TEXTS
+                if self.head_config.pair_encoding == "separate"
+                else [SAMPLE_PAIRS[0], SAMPLE_PAIRS[0][::-1]]
+            )
             change = "fed = {name: each[None] for name, each in fed.items()}\n"
         return texts, change + run_and_decode(self)
 
