@@ -42,7 +42,7 @@ from hornbook.report.run_files import STAGES
 from hornbook.runs.augmentation.copies import LINES, MADE_FROM
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.teacher import weights_fingerprint
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.model_files import PROJECTIONS_FILE
 from hornbook.train.checkpoint import Checkpoints
 

@@ -11,7 +11,7 @@ Submodules are imported on first use. Functions that train show a progress bar o
 One Ctrl-C (or SIGTERM, or `on_progress` that returns True) saves a checkpoint and stops the training; the same call
 with `resume=True` continues it. `pretrain`, `distill` on corpora, `finetune_text`, `probe`, `baseline` and
 `label_curve` then return an `Outcome` whose `ended` is `stopped`. `finetune` and `distill` on a task, whose result
-predicts, have no result to return and raise `Stopped` (`hornbook.runs.finetuning.api`).
+predicts, have no result to return and raise `Stopped` (`hornbook.runs.finetuning.finetune`).
 """
 
 import os
@@ -36,7 +36,7 @@ _MODULES = {
     "evaluate_retrieval": "hornbook.inference.retrieval.evaluation",
     "SearchIndex": "hornbook.inference.retrieval.searching",
     "check": "hornbook.runs.finetuning.checking",
-    "finetune": "hornbook.runs.finetuning.api",
+    "finetune": "hornbook.runs.finetuning.finetune",
     "TextClassifier": "hornbook.runs.finetuning.estimator",
     "probe": "hornbook.evaluation.baselines.probe",
     "baseline": "hornbook.evaluation.baselines.baseline",

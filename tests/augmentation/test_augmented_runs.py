@@ -17,7 +17,7 @@ from hornbook import cli
 from hornbook.runs.augmentation import copies
 from hornbook.runs.augmentation.copies import Augmenter
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 
 NUM_TRAIN = 40
 FEW = ONCE | {"stages.1.epochs": 0.1}

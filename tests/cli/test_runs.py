@@ -9,7 +9,7 @@ from tiny_runs import same
 
 from hornbook.files import write_json
 from hornbook.lifecycle.locking import run_lock
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.train.checkpoint import Checkpoints
 
 ROWS = [{"text": f"the {word} of {i}", "label": word} for i in range(20) for word in ("river", "bread")]

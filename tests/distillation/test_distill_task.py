@@ -19,7 +19,7 @@ import hornbook
 from hornbook import cli
 from hornbook.interop.folder import load_folder
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning.api import FinetuneResult, finetune
+from hornbook.runs.finetuning.finetune import FinetuneResult, finetune
 from hornbook.runs.pretraining import presets
 from hornbook.text.training import train_tokenizer
 

@@ -31,7 +31,7 @@ TASK = {"runtime.threads": 1, "layers.dropout": 0.0, "optimizer.lr": 3e-3, "vali
 
 def steps(folder: str, corpus: str, encoder: str, rows: list, shard: bool) -> None:
     """Trains each case and writes the curves to `curves.json`; a fine-tuned run with empty parts comes last."""
-    from hornbook.runs.finetuning import finetune as finetuning
+    from hornbook.runs.finetuning import single_run as finetuning
 
     pretraining.train = finetuning.train = in_float64
     step.Stepper = Recording

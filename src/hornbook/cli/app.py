@@ -131,7 +131,7 @@ def log_problems(problems: dict) -> None:
 @contextmanager
 def report_interruption(out: Path) -> Iterator[None]:
     """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
-    from hornbook.runs.finetuning.api import Stopped
+    from hornbook.runs.finetuning.finetune import Stopped
     from hornbook.runs.finetuning.record import START_FILES
 
     try:

@@ -91,7 +91,7 @@ def finetune_command(
     overrides = parse_overrides(override, device)
     overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
     if any(value is not None for value in (reason, graph, vectors)):
-        from hornbook.runs.finetuning.api import graph_overrides
+        from hornbook.runs.finetuning.finetune import graph_overrides
 
         overrides |= graph_overrides(reason, graph, vectors)
     settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
@@ -109,7 +109,7 @@ def finetune_command(
         finetune_as_text(model, data, out, overrides | as_overrides(**settings), resume, overwrite, show)
         return
     if show:
-        from hornbook.runs.finetuning.api import resolve_settings
+        from hornbook.runs.finetuning.finetune import resolve_settings
         from hornbook.runs.finetuning.record import FinetuneRequest
 
         request = FinetuneRequest.of(model, data, task or "classification", **options)
@@ -125,12 +125,12 @@ def finetune_command(
         print_summary(check(data, task or "classification", model or AUTO, **options, num_runs=num_runs))
         return
     if resume and data is None:
-        from hornbook.runs.finetuning.api import recorded_request
+        from hornbook.runs.finetuning.finetune import recorded_request
 
         data = recorded_request(out).get("data")
     if data is None or out is None:
         refuse_missing("--data" if data is None else "--out", "finetune", out, resume)
-    from hornbook.runs.finetuning.api import finetune
+    from hornbook.runs.finetuning.finetune import finetune
 
     options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}
     replaced = overwriting(out, RUN, overwrite, resume)

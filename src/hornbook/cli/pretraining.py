@@ -218,7 +218,7 @@ def distill_command(
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
     from hornbook.runs.distillation.distill import distill
-    from hornbook.runs.finetuning.api import FinetuneResult
+    from hornbook.runs.finetuning.finetune import FinetuneResult
 
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out), TrainingDisplay() as display:

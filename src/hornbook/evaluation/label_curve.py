@@ -28,9 +28,9 @@ from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import SCORES, ignore
 from hornbook.metrics.bootstrap import mean_interval
-from hornbook.runs.finetuning.finetune import FinetuneResult, clean_up, run_once
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.runs.finetuning.single_run import FinetuneResult, clean_up, run_once
 from hornbook.tasks.records import Example
 from hornbook.train.job import Outcome, Status
 from hornbook.train.randomness import seed_of

@@ -27,9 +27,9 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.runs.finetuning.finetune import open_and_run
 from hornbook.runs.finetuning.inputs import Labelled, Log, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.tasks.encoded import softmax
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction

@@ -21,9 +21,9 @@ from hornbook.files import read_json, write_json
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.runs.finetuning.finetune import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult, refuse_other_data, write_task_record
+from hornbook.runs.finetuning.single_run import score_splits, write_predictions, write_scores
 from hornbook.tasks.records import DataSet
 from hornbook.tasks.task import Predict, Task
 from hornbook.train.randomness import seed_of

@@ -33,8 +33,8 @@ from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
 from hornbook.lifecycle.run_folder import Log, read_metrics
-from hornbook.runs.finetuning.finetune import open_and_run
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read

@@ -25,8 +25,8 @@ from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.gpt import Gpt
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
-from hornbook.runs.finetuning import api as finetuning
-from hornbook.runs.finetuning.api import FinetuneResult, finetune
+from hornbook.runs.finetuning import finetune as finetuning
+from hornbook.runs.finetuning.finetune import FinetuneResult, finetune
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.pretraining import presets

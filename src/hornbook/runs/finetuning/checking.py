@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.lifecycle.run_folder import ignore
-from hornbook.runs.finetuning.finetune import planned
 from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
 from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import planned
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
 from hornbook.train.runtime import configure_torch, torch_settings_restored

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from hornbook.devices import chosen_device
 from hornbook.inference.predictor import Predictor, load_predictor
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import in_memory
 
