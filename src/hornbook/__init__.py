@@ -9,9 +9,8 @@ Submodules are imported on first use. Functions that train show a progress bar o
 `progress=False` turns it off.
 
 One Ctrl-C (or SIGTERM, or `on_progress` that returns True) saves a checkpoint and stops the training; the same call
-with `resume=True` continues it. `pretrain`, `distill` on corpora, `finetune_text`, `probe`, `baseline` and
-`label_curve` then return an `Outcome` whose `ended` is `stopped`. `finetune` and `distill` on a task, whose result
-predicts, have no result to return and raise `Stopped` (`hornbook.runs.finetuning.finetune`).
+with `resume=True` continues it (`probe`, `baseline` and `label_curve` resume without it). A function that is stopped
+raises `hornbook.train.job.Stopped`; `reproduce` returns the results that it has.
 """
 
 import os

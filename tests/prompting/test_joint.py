@@ -16,6 +16,7 @@ from hornbook.report.run_files import ReportedRun
 from hornbook.runs.finetuning import finetune_text as text_run
 from hornbook.runs.finetuning.finetune_text import documents, finetune_text, read_joint
 from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.job import Stopped
 
 SIZE = """
 example = "How large is {text}?"
@@ -133,10 +134,9 @@ def test_long_documents_keep_their_answer(tasks):
 
 def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path):
     out = tmp_path / "out"
-    outcome = finetune_text(
-        gpt, tasks / "joint.toml", out, overrides=QUICK, on_progress=lambda status: status.step == 7, log=quiet
-    )
-    assert outcome.ended == "stopped"
+    stop = {"on_progress": lambda status: status.step == 7, "log": quiet}
+    with pytest.raises(Stopped):
+        finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, **stop)
     with pytest.raises(ValueError, match="add resume=True"):
         finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, log=quiet)
     with pytest.raises(ValueError, match=r"started with other settings: epochs is 12.0, not 3"):

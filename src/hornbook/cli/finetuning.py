@@ -5,7 +5,6 @@ from typing import Any
 
 from hornbook.cli.app import (
     app,
-    exit_if_stopped,
     print_json,
     refuse_missing,
     refuse_unused_options,
@@ -157,15 +156,12 @@ def finetune_as_text(
         return
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")
-    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, report_interruption(out), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
-    if outcome.ended == "stopped":
-        log(f"stopped at step {outcome.step:,} and saved in {out}; rerun with --resume")
-    else:
-        print_result(f"{out}: {outcome.ended}")
-        log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
+    print_result(f"{out}: {outcome.ended}")
+    log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
     print_json({"out": str(out), **vars(outcome)})
-    exit_if_stopped(outcome)
 
 
 def print_summary(summary: dict[str, Any]) -> None:

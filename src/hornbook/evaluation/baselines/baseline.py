@@ -37,7 +37,7 @@ from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import ChoiceExample, Example, SpanExample, TaggedExample, TextExample
 from hornbook.tasks.task import Predict
 from hornbook.text.word_vectors import forms_of, lookup, read_vectors
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import Status
 from hornbook.train.runtime import torch_settings_restored
 
 NAMES = ("majority", "tfidf", "vectors", "from-scratch")
@@ -70,7 +70,7 @@ def baseline(
     device: str = "auto",
     on_progress: Callable[[Status], None] = ignore,
     log: Log = ignore,
-) -> TaskResult | Outcome:
+) -> TaskResult:
     """Scores a baseline and writes the scores to the folder `out`, in the format of fine-tuning.
 
     >>> import hornbook
@@ -80,7 +80,7 @@ def baseline(
     The baseline `vectors` averages the word vectors in the text file `word_vectors`, or the token embeddings of
     `model`. `from-scratch` takes the size of its network from `model` and writes all files of a fine-tuning run.
     `overrides` are fine-tuning settings by dotted name, such as `examples`. `device` defaults to a GPU if there is one.
-    Returns an `Outcome` if training was stopped.
+    Raises `Stopped` if its training was stopped.
     """
     if name not in NAMES:
         raise ValueError(f"there is no baseline '{name}': use {', '.join(NAMES)}")

@@ -22,7 +22,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Task
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import Status
 from hornbook.train.runtime import choose_runtime, torch_settings_restored
 
 Method = Literal["logistic", "bilstm"]
@@ -50,7 +50,7 @@ def probe(
     device: str = "auto",
     on_progress: Callable[[Status], None] = ignore,
     log: Log = ignore,
-) -> TaskResult | Outcome:
+) -> TaskResult:
     """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
 
     >>> import hornbook
@@ -60,7 +60,7 @@ def probe(
     `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (the first token), `lasttoken` (for a causal
     model) or `mean` over the tokens of a text (the default); words are read at their first token. `overrides` are
     fine-tuning settings by their dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the
-    BiLSTM, `epochs` and `optimizer.lr`. `device` defaults to a GPU if there is one. Returns an `Outcome` if training
+    BiLSTM, `epochs` and `optimizer.lr`. `device` defaults to a GPU if there is one. Raises `Stopped` if its training
     was stopped.
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
@@ -88,7 +88,7 @@ def probe_inputs(
     pooling: Pooling | None = None,
     on_progress: Callable[[Status], None] = ignore,
     log: Log = ignore,
-) -> TaskResult | Outcome:
+) -> TaskResult:
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task
     _check(task, method, pooling)

@@ -30,7 +30,7 @@ from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
-from hornbook.train.job import Outcome, Status, TrainingJob
+from hornbook.train.job import Status, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
@@ -65,7 +65,7 @@ class Tagger(nn.Module):
 
 def fit_tagger(
     out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
-) -> TaskResult | Outcome:
+) -> TaskResult:
     """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
     splits: dict[str, tuple[list[Example], EncodedExamples]] = {
         "train": (inputs.train, inputs.encoded_train),
@@ -102,8 +102,6 @@ def fit_tagger(
     module = TrainingModule(model, objective)
     job = TrainingJob(module, batches, check, save, load, metric_for_best=task.metrics[0])
     outcome = train(out, job, settings, runtime, on_progress)
-    if outcome.ended == "stopped":
-        return outcome
     load(out / "best")
     fitted = {"width": WIDTH, "layers": NUM_LAYERS, "features": table.shape[1], "best_step": outcome.best_step}
 

@@ -8,7 +8,7 @@ OUT/running/KEY/               unfinished job; deleted when it finishes
 Each arm is pre-trained, its sentence head evaluated, and its checkpoints fine-tuned (the last one first) before the
 next arm starts. On a machine that is only available for a while, finished arms then no longer need their weights.
 
-A stopped job returns None and resumes exactly in the next run; a finished job writes a file and is not run again.
+A stopped job raises `Stopped` and resumes exactly in the next run; a finished job writes a file and is not run again.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet
 from hornbook.train.checkpoint import kept_folder
-from hornbook.train.job import OnProgress, Outcome, Status
+from hornbook.train.job import OnProgress, Outcome, Status, Stopped
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # tells Linux to reset the peak resident size to the current one
@@ -166,34 +166,31 @@ def run_pretraining(
     corpora: list[str],
     on_progress: Callable[[Status], bool | None],
     log: Log,
-) -> dict | None:
-    """Pre-trains an arm for its FLOPs, keeps its checkpoints, and records its cost; None if it was stopped."""
+) -> dict:
+    """Pre-trains an arm for its FLOPs, keeps its checkpoints, and records its cost."""
     arm, run = resolved.experiment.arm(job.arm), job.run_folder(out)
     peak_file = Path(out) / "running" / f"{job.key}.memory.json"
     torch.compiler.reset()  # torch recompiles a function at most 8 times, and arms differ in shapes
-    with PeakMemory() as peak:
-        outcome = pretrain(
-            arm.preset,
-            corpora,
-            run,
-            seed=job.seed,
-            recipe="published",
-            overrides=resolved.overrides_for(arm),
-            resume=True,
-            on_progress=on_progress,
-            log=log,
-        )
-    before = read_json(peak_file) if peak_file.exists() else {"bytes": 0}
-    memory = max(before, {"bytes": peak.bytes, "of": peak.of}, key=lambda each: each["bytes"])
-    if outcome.ended == "stopped":
-        write_json(peak_file, memory)
-        return None
-    record = _record(run, outcome, resolved, job) | {"memory": memory}
+    options = {"seed": job.seed, "recipe": "published", "overrides": resolved.overrides_for(arm), "resume": True}
+    peak = PeakMemory()
+    try:
+        with peak:
+            outcome = pretrain(arm.preset, corpora, run, **options, on_progress=on_progress, log=log)
+    except Stopped:
+        write_json(peak_file, _larger(peak, peak_file))
+        raise
+    record = _record(run, outcome, resolved, job) | {"memory": _larger(peak, peak_file)}
     write_json(job.file(out), record)
     for unneeded in ("checkpoints", "best"):  # the evaluated weights are in kept/
         shutil.rmtree(run / unneeded, ignore_errors=True)
     peak_file.unlink(missing_ok=True)
     return record
+
+
+def _larger(peak: "PeakMemory", file: Path) -> dict[str, Any]:
+    """The larger one of a peak and of that of the run before it was stopped, which is in the file."""
+    before = read_json(file) if file.exists() else {"bytes": 0}
+    return max(before, {"bytes": peak.bytes, "of": peak.of}, key=lambda each: each["bytes"])
 
 
 def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: ExperimentJob) -> dict[str, Any]:
@@ -223,8 +220,8 @@ def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: Expe
     }
 
 
-def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> dict | None:
-    """Fine-tunes a checkpoint on a task, records its score and deletes the run folder; None if it was stopped."""
+def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> dict:
+    """Fine-tunes a checkpoint on a task, records its score and deletes the run folder."""
     out, job, plan = Path(arguments.out), arguments.job, arguments.plan
     folder = out / "running" / job.key
     request = FinetuneRequest(
@@ -239,8 +236,6 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
         shutil.rmtree(folder)
     began = time.monotonic()
     result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, lambda message: None)
-    if isinstance(result, Outcome):
-        return None
     unit = 1.0 if KINDS[plan.registered.kind].in_percent else 100.0
     record = {
         "score": unit * result.scores["dev"][plan.metric_for_best]["value"],

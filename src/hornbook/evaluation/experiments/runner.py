@@ -45,7 +45,7 @@ from hornbook.runs.pretraining.batches import names_of
 from hornbook.runs.pretraining.minutes import FEW_STEPS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
-from hornbook.train.job import Status
+from hornbook.train.job import Status, Stopped
 
 RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during fine-tuning
 
@@ -269,14 +269,15 @@ class _Runner:
 
         try:
             if job.kind == "pretrain":
-                return run_pretraining(job, self.out, self.resolved, self.corpora, on_progress, self.log) is not None
-            if job.is_task:
-                arguments = self._finetuning(job)
-                is_scored = job.kind == "score"
-                result = run_minimal_pairs(arguments) if is_scored else run_finetuning(arguments, on_progress)
-                self._log_score(job, result)
-                return result is not None
-            run_sentence_task(job, self.out, self.resolved, self.corpora)
+                run_pretraining(job, self.out, self.resolved, self.corpora, on_progress, self.log)
+            elif job.kind == "score":
+                self._log_score(job, run_minimal_pairs(self._finetuning(job)))
+            elif job.kind == "finetune":
+                self._log_score(job, run_finetuning(self._finetuning(job), on_progress))
+            else:
+                run_sentence_task(job, self.out, self.resolved, self.corpora)
+        except Stopped:
+            return False
         except Exception as error:
             self._record_failure(job, error)
         return True
@@ -315,11 +316,10 @@ class _Runner:
         self.failures[job.key] = str(error).partition("\n")[0] or type(error).__name__
         self.log(f"note: {job.description} failed: {self.failures[job.key]}; continuing with the others")
 
-    def _log_score(self, job: ExperimentJob, result: dict | None) -> None:
-        if result is not None:
-            degenerate = f" (note: {result['degenerate']})" if result["degenerate"] else ""
-            count = f"[{self.numbers[job]} of {len(self.jobs)}]"
-            self.log(f"{count} {job.description}: {result['score']:.1f} in {result['seconds']:.0f} s{degenerate}")
+    def _log_score(self, job: ExperimentJob, result: dict) -> None:
+        degenerate = f" (note: {result['degenerate']})" if result["degenerate"] else ""
+        count = f"[{self.numbers[job]} of {len(self.jobs)}]"
+        self.log(f"{count} {job.description}: {result['score']:.1f} in {result['seconds']:.0f} s{degenerate}")
 
     def _time_left(self) -> str:
         """Estimated remaining time, from the durations of the finished jobs; empty if unknown."""

@@ -70,7 +70,7 @@ def distill(
     The student is a preset (by default `distilbert`, or `distilgpt2` for a GPT) or, on a task, a model folder. `recipe`
     is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `overrides` sets any setting by its dotted
     name; `model.*` sets the shape of a preset. `device` defaults to a GPU if there is one. `more` are further arguments
-    of `hornbook.pretrain` or `hornbook.finetune`, whose result is returned; a run that is stopped ends as theirs does.
+    of `hornbook.pretrain` or `hornbook.finetune`, whose result is returned. Raises `Stopped` as they do.
     """
     log = current_ranks().only_main(log)
     started_run = current_ranks().from_main(lambda: recorded(out) if resume else {})

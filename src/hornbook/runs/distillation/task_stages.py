@@ -26,7 +26,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.job import OnProgress, Outcome, TrainingJob
+from hornbook.train.job import OnProgress, Stopped, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
@@ -102,10 +102,9 @@ def run_earlier_stages(
     build: Callable[..., tuple[TrainingJob, Transformer]],
     on_progress: OnProgress,
     log: Log,
-) -> Inputs | Outcome:
+) -> Inputs:
     """Logs the expected time of all stages, then runs or resumes all but the last. `build` makes the job and the
-    student of a stage from its inputs and index. Returns the inputs of the last stage, or an `Outcome` if it was
-    stopped."""
+    student of a stage from its inputs and index. Returns the inputs of the last stage."""
     settings = inputs.settings
     recipes = settings.objective.stages(is_task=True)
     stages = [
@@ -135,9 +134,7 @@ def run_earlier_stages(
                 outcome = train(folder, job, stage_settings, runtime, on_progress)
             # Possibly during the last step, after which the stage counts as finished.
             if current_ranks().any(signals.stop is not None):
-                outcome = replace(outcome, ended="stopped")
-            if outcome.ended == "stopped":
-                return outcome
+                raise Stopped(replace(outcome, ended="stopped"))
         projections = {**inputs.projections, **job.model.projections.state_dict()}
         inputs = inputs.replaced(pretrained=student, projections=projections)
     if len(recipes) > 1:

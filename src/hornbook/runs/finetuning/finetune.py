@@ -44,18 +44,9 @@ from hornbook.runs.finetuning.settings import FinetuneSettings, searched_lrs, se
 from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
 from hornbook.tasks.datasets import find_task
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.job import OnProgress, Outcome, preparation_progress
+from hornbook.train.job import OnProgress, preparation_progress
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import choose_runtime, configure_torch, torch_settings_restored
-
-
-class Stopped(RuntimeError):
-    """Raised by `finetune` when a signal, or `on_progress` by returning True, stopped the run, which therefore has no
-    model that could predict. Its state is saved; the same call with `resume=True` continues it."""
-
-    def __init__(self, out: Path, outcome: Outcome):
-        super().__init__(f"stopped at step {outcome.step:,} and saved in {out}: resume=True continues it")
-        self.outcome = outcome
 
 
 @torch_settings_restored()
@@ -117,8 +108,7 @@ def finetune(
         The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
 
     Raises:
-        Stopped: Ctrl-C, another signal or `on_progress` stopped the run after saving it (`pretrain`, whose result
-            cannot predict, returns an `Outcome` instead).
+        Stopped: Ctrl-C, another signal or `on_progress` stopped the run after saving it.
 
     >>> import hornbook
     >>> settings = {"epochs": 1, "progress": False, "log": lambda message: None}
@@ -167,12 +157,8 @@ def finetune(
         with ranks.main_first():  # the others read the copies that it makes
             inputs = with_copies(inputs, out, on_progress, log)
         if seeds > 1 or lr_search:
-            result = run_many(out, inputs, seeds, lr_search, on_progress, log)
-        else:
-            result = run_once(out, inputs, on_progress, log)
-    if isinstance(result, Outcome):
-        raise Stopped(out, result)
-    return result
+            return run_many(out, inputs, seeds, lr_search, on_progress, log)
+        return run_once(out, inputs, on_progress, log)
 
 
 def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
@@ -280,8 +266,8 @@ def _base_of_teacher(teacher: Teacher) -> Path:
 
 def run_many(
     out: Path, inputs: Inputs, seeds: int, lr_search: bool, on_progress: OnProgress, log: Log
-) -> FinetuneResult | Outcome:
-    """The best of several runs, or an `Outcome` if one was stopped. Finished runs are not run again."""
+) -> FinetuneResult:
+    """The best of several runs. Finished ones are not run again."""
     request = inputs.request
     folder = sweep_folder(out, request)
     if not folder.has_record:
@@ -289,30 +275,24 @@ def run_many(
     first_seed, trials = inputs.settings.runtime.seed, {}
     write = partial(_write_trials, out, inputs.spec.task.in_percent)
 
-    def run_trial(name: str, variant: FinetuneRequest) -> Outcome | None:
-        """Runs a variant of the request and adds it to `trials`; an `Outcome` if it was stopped."""
-        result = run_once(out / "trials" / name, inputs.with_request(variant), on_progress, log)
-        if isinstance(result, Outcome):
-            return result
-        trials[name] = result
+    def run_trial(name: str, variant: FinetuneRequest) -> None:
+        """Runs a variant of the request and adds it to `trials`."""
+        trials[name] = result = run_once(out / "trials" / name, inputs.with_request(variant), on_progress, log)
         note = f"; note: {result.degenerate}" if result.degenerate else ""
         log(f"{name}: {result.metric_for_best} {result.score:.4g}{note}")
-        return None
 
     for lr in searched_lrs(inputs.pretrained.config.width) if lr_search else ():
-        if stopped := run_trial(f"lr-{lr:g}", replace(request, lr=lr)):
-            return stopped
+        run_trial(f"lr-{lr:g}", replace(request, lr=lr))
         write("lr_search", trials)
-    if not lr_search and (stopped := run_trial(f"seed-{first_seed}", request)):
-        return stopped
+    if not lr_search:
+        run_trial(f"seed-{first_seed}", request)
     if seeds > 1:
         best = trials[_best(trials)]
         best_lr = _trial_settings(best)["optimizer"]["lr"] if lr_search else request.lr
         # After a search, its best run counts as the first restart; being the best of four, its score is biased high.
         trials = {f"seed-{first_seed}": best}
         for seed in range(first_seed + 1, first_seed + seeds):
-            if stopped := run_trial(f"seed-{seed}", replace(request, lr=best_lr, seed=seed)):
-                return stopped
+            run_trial(f"seed-{seed}", replace(request, lr=best_lr, seed=seed))
             write("seeds", trials)
     write("seeds" if seeds > 1 else "lr_search", trials)
     best = trials[_best(trials)]

@@ -225,7 +225,7 @@ def finetune_text(
     log: Log = print,
 ) -> Outcome:
     """Fine-tunes a GPT on the tasks in the .toml file `data` into the run folder `out`. With `resume`, `data` and
-    `overrides` may be left out. A run that was stopped returns an `Outcome` whose `ended` is `stopped`.
+    `overrides` may be left out. Raises `Stopped` if Ctrl-C, another signal or `on_progress` stopped the run.
 
     >>> import hornbook
     >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP
@@ -272,8 +272,7 @@ def finetune_text(
         )
     job = _job(trained, tokenizer, texts, settings, runtime)
     outcome = train(folder.path, job, settings, runtime, on_progress or (lambda status: None))
-    if outcome.ended != "stopped":
-        link_files(folder.path / "best", folder.path)
+    link_files(folder.path / "best", folder.path)
     return outcome
 
 

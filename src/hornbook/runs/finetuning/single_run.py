@@ -85,8 +85,8 @@ class FinetuneResult(TaskResult):
 
 
 @lock_output_folder
-def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> FinetuneResult | Outcome:
-    """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
+def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> FinetuneResult:
+    """Starts or resumes one run in the folder `out`."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
     folder, ranks = run_folder(out, inputs.request), current_ranks()
@@ -125,14 +125,9 @@ def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> Fi
                 cache = open_teacher_cache(inputs, runtime, inputs.folder or out, on_progress, log)
             # Messages were logged already.
             build = partial(build_job, runtime=runtime, log=lambda message: None, cache=cache)
-            stage_inputs = run_earlier_stages(out, inputs, runtime, build, on_progress, log)
-            if isinstance(stage_inputs, Outcome):
-                return stage_inputs
-            job, model = build(stage_inputs)
+            job, model = build(run_earlier_stages(out, inputs, runtime, build, on_progress, log))
         log_where_it_resumes(out, settings, log)
         outcome = train(out, job, settings, runtime, on_progress)
-        if outcome.ended == "stopped":
-            return outcome
         on_dev = job.validate.last if outcome.best_step == outcome.step else None
     with ranks.main_first():
         if ranks.is_main:
@@ -250,9 +245,7 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
             return
 
 
-def open_and_run(
-    out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log
-) -> FinetuneResult | Outcome:
+def open_and_run(out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log) -> FinetuneResult:
     """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
     return run_once(out, open_inputs(request, data, log), on_progress, log)
 

@@ -117,8 +117,7 @@ def pretrain(
     entities of a `graph`, to which the corpora must be linked. `device` is `cpu`, `cuda` or `cuda:1` and defaults to a
     GPU if there is one.
 
-    Returns how the run ended. If Ctrl-C, another signal or `on_progress` stopped it, it is saved and the `ended` of the
-    `Outcome` is `stopped`.
+    Returns how the run ended. Raises `Stopped` if Ctrl-C, another signal or `on_progress` stopped it after saving it.
 
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
@@ -148,7 +147,7 @@ def pretrain(
     for warning in warnings_of(prepared.settings, prepared.corpora, prepared.job.make_batch):
         log(warning)
     outcome = train(out, prepared.job, prepared.settings, prepared.runtime, on_progress)
-    if outcome.ended != "stopped" and current_ranks().is_main:
+    if current_ranks().is_main:
         if prepared.settings.optimizer.ema_decay:
             prepared.job.load_model(out)  # the average, which was saved
         _write_samples(out, prepared)
