@@ -169,7 +169,7 @@ def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path, encoder):
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     process.join(60)
-    assert process.exitcode == 130 and "--resume continues it" in log.read_text()
+    assert process.exitcode == 130 and "rerun with --resume" in log.read_text()
     assert list((tmp_path / "run" / "checkpoints").glob("step-*/optimizer.safetensors"))
 
 

@@ -10,8 +10,8 @@ from word_rules import FAST, tiny_encoder
 
 from hornbook.evaluation.baselines import tagger
 from hornbook.evaluation.baselines.baseline import baseline
+from hornbook.evaluation.baselines.linear import fit_classes, fit_several
 from hornbook.evaluation.baselines.probe import probe
-from hornbook.evaluation.baselines.shallow import fit_classes, fit_several
 from hornbook.evaluation.label_curve import label_curve
 from hornbook.train.job import Outcome, Stopped
 

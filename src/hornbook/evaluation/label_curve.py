@@ -10,7 +10,7 @@ For a given size and seed, every method trains on the same examples, sampled fro
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,18 +21,18 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.evaluation.baselines.baseline import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
-from hornbook.evaluation.baselines.shallow import start_run
+from hornbook.evaluation.baselines.scored_folder import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.requests import with_device
-from hornbook.lifecycle.run_folder import SCORES, ignore
+from hornbook.lifecycle.run_folder import SCORES, Log, ignore
 from hornbook.metrics.bootstrap import mean_interval
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
+from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import clean_up, run_once
 from hornbook.tasks.records import Example
-from hornbook.train.job import Status
+from hornbook.train.job import OnProgress
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import torch_settings_restored
 
@@ -67,7 +67,7 @@ def label_curve(
     device: str = "auto",
     keep_models: bool = False,
     join: bool = False,
-    on_progress: Callable[[Status], None] = ignore,
+    on_progress: OnProgress = ignore,
     log: Log = ignore,
 ) -> dict[str, Any]:
     """Scores by number of labels, as in `curve.json`. Calling it again continues where it stopped, or adds more sizes,
@@ -147,7 +147,7 @@ class _Curve:
         options = self.features | {"word_vectors": self.word_vectors}
         start_run(self.out, "label-curve", self.request, options, self.inputs.data)
 
-    def run(self, name: str, on_progress: Callable[[Status], None], log: Log) -> None:
+    def run(self, name: str, on_progress: OnProgress, log: Log) -> None:
         method, size, seed = self.runs[name]
         log(f"{list(self.runs).index(name) + 1} of {len(self.runs)}: {method}, {size:,} examples, seed {seed}")
         request = replace(self.request, seed=seed, overrides=self.request.overrides | {"examples": size})
@@ -229,7 +229,7 @@ def _train(
     request: FinetuneRequest,
     inputs: Inputs,
     examples: list[Example],
-    on_progress: Callable[[Status], None],
+    on_progress: OnProgress,
 ) -> None:
     settings, overrides = inputs.settings, dict(request.overrides)
     if "epochs" not in overrides:
@@ -242,7 +242,7 @@ def _train(
         overrides["layers.frozen"] = -1
     request = replace(request, from_scratch=method == "from-scratch", overrides=overrides)
     chosen = _with_train(inputs, request, examples)
-    run_once(folder, chosen, on_progress, log=lambda message: None)  # the data were already logged once
+    run_once(folder, chosen, on_progress, log=ignore)  # the data were already logged once
 
 
 def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:

@@ -18,7 +18,6 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,11 +27,11 @@ import torch
 from hornbook.data.sequences import SENTENCE_LAYOUTS
 from hornbook.evaluation.experiments.definition import TaskPlan
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, open_for
-from hornbook.evaluation.experiments.sentences import sentence_head_accuracies, shared_words_accuracies
+from hornbook.evaluation.experiments.sentence_pairs import sentence_head_accuracies, shared_words_accuracies
 from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
-from hornbook.lifecycle.run_folder import Log, read_metrics
+from hornbook.lifecycle.run_folder import Log, ignore, read_metrics
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.runs.pretraining.pretrain import pretrain
@@ -41,7 +40,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet
 from hornbook.train.checkpoint import kept_folder
-from hornbook.train.job import OnProgress, Outcome, Status, Stopped
+from hornbook.train.job import OnProgress, Outcome, Stopped
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # tells Linux to reset the peak resident size to the current one
@@ -164,7 +163,7 @@ def run_pretraining(
     out: Path,
     resolved: ResolvedExperiment,
     corpora: list[str],
-    on_progress: Callable[[Status], bool | None],
+    on_progress: OnProgress,
     log: Log,
 ) -> dict:
     """Pre-trains an arm for its FLOPs, keeps its checkpoints, and records its cost."""
@@ -235,7 +234,7 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
         # Started with other paths or threads: fine-tuning is short, so it starts from scratch.
         shutil.rmtree(folder)
     began = time.monotonic()
-    result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, lambda message: None)
+    result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, ignore)
     unit = 1.0 if KINDS[plan.registered.kind].in_percent else 100.0
     record = {
         "score": unit * result.scores["dev"][plan.metric_for_best]["value"],

@@ -13,7 +13,7 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from hornbook.evaluation.experiments.results import write_results
 from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
-from hornbook.lifecycle.run_folder import Log, RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore
 from hornbook.lifecycle.stopping import Signals
 from hornbook.report import formatting
 from hornbook.report.experiment import write_experiment_page
@@ -45,7 +45,7 @@ from hornbook.runs.pretraining.batches import names_of
 from hornbook.runs.pretraining.minutes import FEW_STEPS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
-from hornbook.train.job import Status, Stopped
+from hornbook.train.job import OnProgress, Status, Stopped
 
 RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during fine-tuning
 
@@ -78,7 +78,7 @@ def reproduce(
     resume: bool = False,
     join: bool = False,
     device: str = "auto",
-    on_progress: Callable[[Status], None] | None = None,
+    on_progress: OnProgress | None = None,
     log: Log = print,
 ) -> ExperimentResult:
     """Runs or resumes an experiment, like the `hornbook reproduce` command.
@@ -113,7 +113,7 @@ def reproduce(
         fingerprints = {task: fingerprint_of(experiment.task(task), path) for task, path in data_paths.items()}
         options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
         resolved = resolve(folder, run, experiment, corpora, fingerprints, minutes_each, log, options)
-    on_progress = on_progress or (lambda status: None)
+    on_progress = on_progress or ignore
     with Signals() as signals, contextlib.closing(Pool(processes)) as pool:
         return _Runner(out, resolved, corpora, data_paths, pool, job_locks, signals, until, on_progress, log).run()
 
@@ -182,7 +182,7 @@ class _Runner:
     job_locks: JobLocks
     signals: Signals
     until: float | None
-    on_progress: Callable[[Status], None]
+    on_progress: OnProgress
     log: Log
     failures: dict[str, str] = field(default_factory=dict)
     missing_weights: set[Path] = field(default_factory=set)

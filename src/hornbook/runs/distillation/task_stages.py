@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hornbook import config as configuration
 from hornbook.files import write_json
+from hornbook.lifecycle.run_folder import Log
 from hornbook.lifecycle.stopping import Signals
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
@@ -18,7 +19,7 @@ from hornbook.objectives.distillation.task import TaskDistillation
 from hornbook.report.formatting import duration
 from hornbook.report.run_files import STAGE_FILE, STAGES
 from hornbook.runs.distillation.teacher import refuse_other_vocabulary
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.job import NUM_TIMED, expected_seconds, log_where_it_resumes, with_steps
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.runs.model_files import read_projections

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from hornbook.devices import chosen_device
 from hornbook.inference.predictor import Predictor, load_predictor
+from hornbook.lifecycle.run_folder import ignore
 from hornbook.runs.finetuning.finetune import finetune
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import in_memory
@@ -90,7 +91,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 **columns,
                 **settings,
                 overrides=overrides,
-                log=lambda message: None,
+                log=ignore,
             )
             self.score_ = result.score
             self.predictor_: Predictor = load_predictor(out, self.device)

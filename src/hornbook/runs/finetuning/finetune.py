@@ -4,49 +4,45 @@ result = hornbook.finetune("bert-base-uncased", data=frame, task="classification
 result.score                                   # on the dev split
 result.predict(["a text", "another"])
 
-Several runs instead of one are a search over learning rates, and runs with other seeds, which change the shuffling and
-the initialisation of the head. The run with the best dev score is linked to the root of the folder; all runs stay under
-OUT/trials.
+With `lr_search` or `seeds` it is a sweep of several runs (`sweep.py`): with different learning rates, or with different
+seeds, which change the shuffling and the initialisation of the head.
 """
 
 import itertools
-import statistics
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from hornbook.config import checked
-from hornbook.files import absolute, link_files, read_json, write_json
+from hornbook.files import absolute
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences, with_device
-from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
-from hornbook.report.card import write_card
-from hornbook.report.trials import TRIALS, draw, read_trials
-from hornbook.runs.augmentation.copies import Augmenter, KeptCopies, made_from, open_filler
+from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, ignore, recorded
+from hornbook.runs.augmentation.stored_copies import with_copies
 from hornbook.runs.distillation.task_stages import check_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.inputs import Inputs, Log, check_request, open_inputs
+from hornbook.runs.finetuning.inputs import Inputs, check_request, open_inputs
 from hornbook.runs.finetuning.job import with_steps
 from hornbook.runs.finetuning.record import (
-    REQUEST,
+    SWEEP,
     FinetuneRequest,
     read_run,
     refuse_other_request,
     run_folder,
     sweep_folder,
 )
-from hornbook.runs.finetuning.settings import FinetuneSettings, searched_lrs, settings_for
+from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
 from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
+from hornbook.runs.finetuning.sweep import run_trials
 from hornbook.tasks.datasets import find_task
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.job import OnProgress, preparation_progress
 from hornbook.train.parallel.ranks import current_ranks
-from hornbook.train.runtime import choose_runtime, configure_torch, torch_settings_restored
+from hornbook.train.runtime import torch_settings_restored
 
 
 @torch_settings_restored()
@@ -142,7 +138,7 @@ def finetune(
         teacher=teacher and teacher.name,
     )
     ranks = current_ranks()
-    log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or (lambda status: None))
+    log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or ignore)
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
         if not resume:  # a run that is resumed first compares the request with its record
             check_request(request, needs_folder=loaded is None)
@@ -157,7 +153,7 @@ def finetune(
         with ranks.main_first():  # the others read the copies that it makes
             inputs = with_copies(inputs, out, on_progress, log)
         if seeds > 1 or lr_search:
-            return run_many(out, inputs, seeds, lr_search, on_progress, log)
+            return run_trials(out, inputs, seeds, lr_search, on_progress, log)
         return run_once(out, inputs, on_progress, log)
 
 
@@ -198,7 +194,7 @@ def resolve_settings(
 
 def recorded_request(out: str | Path | None) -> dict[str, Any]:
     """The request that the run in `out` was started with; empty if there is no run."""
-    return recorded(out, REQUEST, RECORD).get("request", {})
+    return recorded(out, SWEEP, RECORD).get("request", {})
 
 
 def _as_started(
@@ -218,126 +214,3 @@ def _as_started(
     record = sweep.read_record(lambda record: FinetuneRequest(**record["request"]))
     folder.refuse([*option_differences(record, options), *request_differences(record["request"], request)])
     return FinetuneRequest(**record["request"]), record["seeds"], record["lr_search"]
-
-
-def with_copies(inputs: Inputs, out: Path, on_progress: OnProgress, log: Log) -> Inputs:
-    """The inputs with `augment.copies` copies per text, which are made in the folder `out` or read from it."""
-    settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
-    if not settings.copies:
-        return inputs
-    if settings.model is None and inputs.teacher is not None:
-        model = _base_of_teacher(inputs.teacher)
-    else:
-        model = model_folder(settings.model or inputs.request.model)
-    num_examples = len(inputs.train)
-    stored = KeptCopies(out, inputs.train, made_from(inputs.train, model, settings, seed))
-    if (num_done := stored.num_done()) < num_examples:
-        log(f"making up to {settings.copies} copies per text of {num_examples:,} examples with {model}")
-        runtime = choose_runtime(inputs.settings.runtime, 0.0)
-        configure_torch(runtime)
-        try:
-            filler = open_filler(model, str(runtime.device))
-        except ValueError as error:
-            raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None
-        augmenter = Augmenter(filler, settings, seed, runtime.autocast)
-        show = preparation_progress(on_progress, "augmenting: example", num_done)
-        stored.make(augmenter, lambda done: show(done, num_examples, augmenter.filling.num_tokens))
-    copies = stored.read()
-    log(f"training on {len(copies):,} augmented copies in addition to {num_examples:,} examples")
-    return replace(inputs, copies=copies)
-
-
-def _base_of_teacher(teacher: Teacher) -> Path:
-    """The folder of the pre-trained model that the teacher was fine-tuned from."""
-    base = recorded(teacher.folder).get("model")
-    if base is None:
-        raise ValueError(
-            f"the model that the teacher {teacher.name} was fine-tuned from is not known, and augmentation needs a "
-            "masked-language model: name one by augment.model="
-        )
-    try:
-        return model_folder(base)
-    except ValueError as error:
-        raise ValueError(
-            f"the teacher {teacher.name} was fine-tuned from {base}, which augmentation uses by default, but {error}: "
-            "name another model by augment.model="
-        ) from None
-
-
-def run_many(
-    out: Path, inputs: Inputs, seeds: int, lr_search: bool, on_progress: OnProgress, log: Log
-) -> FinetuneResult:
-    """The best of several runs. Finished ones are not run again."""
-    request = inputs.request
-    folder = sweep_folder(out, request)
-    if not folder.has_record:
-        folder.write_record(request.to_dict(), {}, seeds=seeds, lr_search=lr_search)
-    first_seed, trials = inputs.settings.runtime.seed, {}
-    write = partial(_write_trials, out, inputs.spec.task.in_percent)
-
-    def run_trial(name: str, variant: FinetuneRequest) -> None:
-        """Runs a variant of the request and adds it to `trials`."""
-        trials[name] = result = run_once(out / "trials" / name, inputs.with_request(variant), on_progress, log)
-        note = f"; note: {result.degenerate}" if result.degenerate else ""
-        log(f"{name}: {result.metric_for_best} {result.score:.4g}{note}")
-
-    for lr in searched_lrs(inputs.pretrained.config.width) if lr_search else ():
-        run_trial(f"lr-{lr:g}", replace(request, lr=lr))
-        write("lr_search", trials)
-    if not lr_search:
-        run_trial(f"seed-{first_seed}", request)
-    if seeds > 1:
-        best = trials[_best(trials)]
-        best_lr = _trial_settings(best)["optimizer"]["lr"] if lr_search else request.lr
-        # After a search, its best run counts as the first restart; being the best of four, its score is biased high.
-        trials = {f"seed-{first_seed}": best}
-        for seed in range(first_seed + 1, first_seed + seeds):
-            run_trial(f"seed-{seed}", replace(request, lr=best_lr, seed=seed))
-            write("seeds", trials)
-    write("seeds" if seeds > 1 else "lr_search", trials)
-    best = trials[_best(trials)]
-    if current_ranks().is_main:
-        draw(out, read_trials(out))
-        link_files(best.out, out)
-        write_card(out)  # replaces the card of the best trial, which names the folder of that trial
-    return replace(best, out=out)
-
-
-def _best(trials: dict[str, FinetuneResult]) -> str:
-    """The name of the trial with the highest dev score; degenerate runs come last."""
-    return max(trials, key=lambda name: (trials[name].degenerate is None, trials[name].score))
-
-
-def _trial_settings(result: FinetuneResult) -> dict[str, Any]:
-    return read_json(result.out / RECORD)["settings"]
-
-
-def _write_trials(out: Path, in_percent: bool, kind: str, trials: dict[str, FinetuneResult]) -> None:
-    rows = []
-    for name, result in trials.items():
-        settings = _trial_settings(result)
-        score = result.scores["dev"][result.metric_for_best]
-        rows.append(
-            {
-                "name": name,
-                "folder": str(result.out.relative_to(out)),
-                "lr": settings["optimizer"]["lr"],
-                "seed": settings["runtime"]["seed"],
-                "score": score["value"],
-                "low": score["low"],
-                "high": score["high"],
-                "degenerate": result.degenerate,
-                "seconds": result.outcome.seconds,
-            }
-        )
-    scores = [row["score"] for row in rows]
-    summary = {
-        "kind": kind,
-        "metric_for_best": next(iter(trials.values())).metric_for_best,
-        "in_percent": in_percent,
-        "trials": rows,
-        "best": _best(trials),
-        "median": statistics.median(scores),
-        "spread": statistics.stdev(scores) if len(scores) > 1 else 0.0,
-    }
-    write_json(out / TRIALS, summary)

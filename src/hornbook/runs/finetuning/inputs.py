@@ -21,7 +21,7 @@ from hornbook.interop.folder import checked_config_file, load_folder
 from hornbook.interop.hub import LANGUAGES, builtin_for, model_folder
 from hornbook.interop.sentence_transformers import EmbeddingSettings, read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
-from hornbook.lifecycle.run_folder import Log
+from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
 from hornbook.models.head_config import HeadConfig
@@ -123,7 +123,7 @@ class Inputs(Labelled):
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
         request = replace(request, model=request.model or self.request.model)
-        settings = _settings(self.registered, self.pretrained, self.data, request, lambda message: None)
+        settings = _settings(self.registered, self.pretrained, self.data, request, ignore)
         train, threshold_split = training_split(self.data, self.registered, settings)
         return self.replaced(request=request, settings=settings, train=train, threshold_split=threshold_split)
 

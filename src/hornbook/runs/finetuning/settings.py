@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import MANY, ValidatedSettings, setting
-from hornbook.graph.settings import ReasonSettings
+from hornbook.graph.settings import KagnetSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.models.electra import Electra
@@ -172,7 +172,7 @@ class _FinetuningGroups(ValidatedSettings):
     task: TaskSettings = field(default_factory=TaskSettings)
     augment: AugmentationSettings = field(default_factory=AugmentationSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
-    reason: ReasonSettings = field(default_factory=ReasonSettings)
+    reason: KagnetSettings = field(default_factory=KagnetSettings)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One fine-tuning run, from its inputs to a finished run folder, its scores, and whether it learned anything.
+"""One fine-tuning run, from its inputs to a finished run folder.
 
 RUN/run.json              the resolved settings, data, labels and device
 RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
@@ -16,26 +16,23 @@ RUN/attention.json        the attention for one dev example
 RUN/README.md             the model card
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import nn
 
-from hornbook.files import link_files, read_json, write_json, write_text
+from hornbook.files import link_files, read_json, write_json
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import SCORES, RunFolder, read_metrics
+from hornbook.lifecycle.run_folder import SCORES, Log, RunFolder, ignore, read_metrics
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
-from hornbook.runs.finetuning.inputs import Inputs, Labelled, Log, open_inputs
+from hornbook.runs.finetuning.inputs import Inputs, open_inputs
 from hornbook.runs.finetuning.job import build_job, log_where_it_resumes, planned_flops, with_steps
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
@@ -47,12 +44,11 @@ from hornbook.runs.finetuning.record import (
     settings_in,
     write_task_record,
 )
+from hornbook.runs.finetuning.scores import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import Evaluation, evaluate_split, rows, run_model, with_intervals
+from hornbook.tasks.evaluation import Evaluation, evaluate_split, run_model
 from hornbook.tasks.records import Example
-from hornbook.tasks.spec import save_task
-from hornbook.tasks.task import Task
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome
 from hornbook.train.loop import train
@@ -124,7 +120,7 @@ def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> Fi
             with ranks.main_first():  # the others read what it has cached
                 cache = open_teacher_cache(inputs, runtime, inputs.folder or out, on_progress, log)
             # Messages were logged already.
-            build = partial(build_job, runtime=runtime, log=lambda message: None, cache=cache)
+            build = partial(build_job, runtime=runtime, log=ignore, cache=cache)
             job, model = build(run_earlier_stages(out, inputs, runtime, build, on_progress, log))
         log_where_it_resumes(out, settings, log)
         outcome = train(out, job, settings, runtime, on_progress)
@@ -139,9 +135,9 @@ def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: Inputs) -> N
     """Raises a `ValueError` if the request or an input is not that of the recorded run."""
     refuse_other_request(folder, run, inputs.request)
     refuse_other_data(folder, run, inputs.data)
-    task, reason, recorded = inputs.settings.task, inputs.settings.reason, run["inputs"]
+    task, kagnet, recorded = inputs.settings.task, inputs.settings.reason, run["inputs"]
     for name, fingerprint in ({} if inputs.grounder is None else inputs.grounder.fingerprints).items():
-        path = reason.graph if name == "graph" else reason.vectors
+        path = kagnet.graph if name == "graph" else kagnet.vectors
         folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", recorded.get(name), fingerprint)
     if inputs.linker is not None:
         folder.refuse_other_input(f"the graph {task.graph}", recorded.get("graph"), inputs.linker.fingerprint)
@@ -248,83 +244,3 @@ def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
 def open_and_run(out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log) -> FinetuneResult:
     """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
     return run_once(out, open_inputs(request, data, log), on_progress, log)
-
-
-class SplitScores(NamedTuple):
-    task: Task  # with the threshold that is best on dev
-    predictions: list  # on dev
-    scores: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
-
-
-def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
-    """The scores of every split that has labels. `predict` takes the name of a split and its examples."""
-    dev, predictions = inputs.dev, predict("dev", inputs.dev)
-    task = inputs.spec.task.tuned(dev, predictions)
-    predictions = task.thresholded(predictions)
-    scores = {"dev": with_intervals(task, dev, predictions)}
-    if inputs.threshold_split:
-        tuned_on_train = task.tuned(inputs.threshold_split, predict("a part of train", inputs.threshold_split))
-        name = "dev, threshold chosen on a part of train"
-        scores[name] = with_intervals(tuned_on_train, dev, tuned_on_train.thresholded(predictions))
-    for name, examples in inputs.other_splits().items():
-        scores[name] = with_intervals(task, examples, task.thresholded(predict(name, examples)))
-    return SplitScores(task, predictions, scores)
-
-
-def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_length: int | None = None) -> None:
-    """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
-    save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
-    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
-
-
-def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[float]) -> None:
-    """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
-    task, scores = scored.task, scored.scores
-    message = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
-    write_json(out / SCORES, {"metric_for_best": task.metrics[0], "degenerate": message, "splits": scores})
-
-
-def verdict(
-    task: Task,
-    train: Sequence[Example],
-    dev: Sequence[Example],
-    predictions: list,
-    scores: Mapping[str, Mapping[str, float]],
-    losses: list[float],
-) -> str | None:
-    """A message if the dev predictions are degenerate, or if their score is no better than chance; else None. `scores`
-    are the dev scores with their intervals.
-
-    Chance is the constant answer that is best on `train`, and the interval of `metric_for_best` must not reach down to
-    its score. With unbalanced classes it can, although a model does separate the classes (Matthews correlation above
-    0); for such a model the score itself, not its interval, is compared."""
-    if message := degenerate(task, dev, predictions, losses):
-        return message
-    gold = [example.gold for example in train if example.gold is not None]
-    constant = task.constant(gold) if gold else None
-    if constant is None:
-        return None
-    description, predict = constant
-    metric, score = task.metrics[0], scores[task.metrics[0]]
-    chance = task.scorer(dev, predict(dev))()[metric]
-    if score["value"] <= chance:
-        return f"dev {metric} {score['value']:.3g} is not above {description} ({chance:.3g})"
-    if score["low"] > chance:
-        return None
-    correlation = task.correlation  # of predictions and labels (Matthews)
-    if correlation is not None and with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0:
-        return None
-    value = f"{score['value']:.3g} ({score['low']:.3g} to {score['high']:.3g})"
-    return f"dev {metric} {value} is not significantly above {description} ({chance:.3g})"
-
-
-def degenerate(task: Task, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
-    """A message if the predictions or losses show that a run learned nothing; else None."""
-    if message := task.degenerate(examples, predictions):
-        return message
-    if tenth := len(losses) // 10:
-        first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
-        if last > 0.97 * first:
-            return f"the training loss did not move ({first:.3f} to {last:.3f})"
-    return None

@@ -26,7 +26,7 @@ from hornbook.interop.folder import checked_config_file
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
-from hornbook.lifecycle.run_folder import Log, RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
@@ -133,7 +133,7 @@ def pretrain(
         vectors=vectors,
         overrides=with_device(overrides, device),
     )
-    folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
+    folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or ignore
     log = current_ranks().only_main(log)
     _check_request(request, teacher, resume)
     if current_ranks().from_main(lambda: folder.is_started(resume)):
@@ -217,8 +217,8 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
         settings = with_repeated_text(settings, request, recipe, corpora)
         settings = with_encoder_weight_decay(settings, request, recipe, corpora)
     tokenizer = corpora[0][0].tokenizer if corpora else None
-    settings = fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
-    settings = with_warmup_that_fits(settings, request, lambda message: None)
+    settings = fitted_settings(settings, tokenizer, request, teacher, ignore)
+    settings = with_warmup_that_fits(settings, request, ignore)
     if not corpora:
         return settings
     return with_validations(settings, sum(batch.num_tokens for batch in held_out_batches(settings, corpora)))
@@ -239,7 +239,7 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
         before = PretrainRequest(**run["request"])
         if before.vectors is not None:
             folder.refuse_other_input(f"{before.vectors}", run["inputs"]["vectors"], vectors_fingerprint(before))
-        _, model = _model_to_train(settings, corpora, before, teacher, lambda message: None)
+        _, model = _model_to_train(settings, corpora, before, teacher, ignore)
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.reason}")
@@ -273,7 +273,7 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     corpora = open_corpora(request.named_corpora(), settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
     configure_torch(runtime)
-    settings, model = _model_to_train(settings, corpora, request, None, lambda message: None)
+    settings, model = _model_to_train(settings, corpora, request, None, ignore)
     torch.compiler.reset()  # measure without what an earlier run compiled
     run = PreparedRun.of(settings, corpora, model, runtime)
     return mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60), runtime

@@ -1,0 +1,65 @@
+"""Means of word vectors as features of texts. The vectors come from a file, or are the token embeddings of a model."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hornbook.evaluation.baselines.tfidf import TOKEN
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.tasks.records import Example, TextExample
+from hornbook.text.word_vectors import forms_of, lookup, read_vectors
+
+Average = Callable[[Sequence[str]], np.ndarray]  # texts to rows
+
+
+def averages(source: str | None, model: str | None, examples: Iterable[Example], log: Callable[[str], None]) -> Average:
+    """A function from texts to the means of their word vectors, one row per text; a text without any known word is 0.
+    The vectors come from the file `source` or, if it is None, from the token embeddings of `model`."""
+    if source is not None:
+        words = {word for each in examples for text in each.texts for word in text.split()}
+        forms = {form for word in words for each in (word, *TOKEN.findall(word)) for form in forms_of(each)}
+        vectors, width = read_vectors(Path(source), forms)
+        if not vectors:
+            raise ValueError(f"{source} has no vectors for the words in the data: check that its language is the same")
+        log(f"{source}: vectors of size {width} for {len(vectors):,} of the words in the data")
+        return lambda texts: np.stack([_mean(_known_vectors(text, vectors), width) for text in texts])
+    network, tokenizer = load_folder(model_folder(model))
+    table = network.embeddings.tokens.weight.detach().numpy()
+
+    def average(texts: Sequence[str]) -> np.ndarray:
+        encodings = tokenizer.encode_batch(list(texts))
+        return np.stack([_mean(list(table[each.ids]), table.shape[1]) for each in encodings])
+
+    return average
+
+
+def _known_vectors(text: str, vectors: dict[str, np.ndarray]) -> list[np.ndarray | None]:
+    """The vectors of a text's words; a word without a vector, such as "end.", is split at punctuation."""
+    of_words = []
+    for word in text.split():
+        whole = lookup(word, vectors)
+        of_words += [whole] if whole is not None else [lookup(each, vectors) for each in TOKEN.findall(word)]
+    return of_words
+
+
+def _mean(vectors: list, width: int) -> np.ndarray:
+    vectors = [each for each in vectors if each is not None]
+    return np.mean(vectors, 0, dtype=np.float32) if vectors else np.zeros(width, np.float32)
+
+
+def paired(average: Average, examples: Sequence[TextExample]) -> np.ndarray:
+    """One row per example; for pairs the concatenation [u, v, |u - v|, u * v]."""
+    first = average([each.text for each in examples])
+    if examples[0].pair is None:
+        return first
+    second = average([each.pair or "" for each in examples])
+    return np.concatenate([first, second, np.abs(first - second), first * second], 1)
+
+
+def cosines(average: Average, texts: Sequence[str], to: str) -> np.ndarray:
+    """The cosine of the mean vector of each text with that of the text `to`."""
+    vectors = average([to, *texts])
+    norms = np.linalg.norm(vectors, axis=1)
+    return vectors[1:] @ vectors[0] / np.maximum(norms[1:] * norms[0], 1e-12)
