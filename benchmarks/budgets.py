@@ -23,7 +23,6 @@ from electra_scores import FIVE, mean_and_reach, run_job
 import hornbook
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.lifecycle.run_folder import read_metrics
-from hornbook.train.job import Stopped
 
 RECIPES = ("published", "budget")
 COLUMNS = 3  # of the picture
@@ -59,7 +58,7 @@ def pretrain(args: argparse.Namespace) -> None:
                 overrides={"checkpoint.keep_optimizer": False, "runtime.tensorboard": False, **overrides},
                 resume=True,
             )
-        except Stopped as stopped:
+        except hornbook.Stopped as stopped:
             return print(f"{cell.name} is stopped after {stopped.outcome.step} steps; the same command resumes it")
         validation = [line for line in read_metrics(run) if line["kind"] == "validation"][-1]
         about = read_json(run / "run.json")

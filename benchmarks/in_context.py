@@ -24,7 +24,6 @@ from hornbook.files import read_json, write_json
 from hornbook.metrics.bootstrap import interval
 from hornbook.report.plots.drawing import BLUE, GREEN, ORANGE, in_style, new_plot, picture, show_legend
 from hornbook.text.training import train_tokenizer
-from hornbook.train.job import Stopped
 
 NUM_GROUPS, GROUP_SIZE, NUM_DICTIONARIES = 12, 20, 6
 NUM_EXAMPLES = 16  # in a document; the last is the question of a test
@@ -191,7 +190,7 @@ def trained(folder: Path, corpus: Path, size: str, seed: int, steps: int) -> Pat
     options = {"steps": steps, "seed": seed, "recipe": "published", "overrides": overrides, "resume": has_started}
     try:
         hornbook.pretrain("gpt2-small", [corpus], out, **options)
-    except Stopped as stopped:
+    except hornbook.Stopped as stopped:
         raise SystemExit(f"{out.name}: {stopped}; run the same command to resume") from None
     return out
 

@@ -101,7 +101,7 @@ def label_curve(
     job_locks = JobLocks(out, is_shared=join)
     with job_locks.wait_for("start"):
         curve.start()
-    for name in job_locks.share(curve.missing, curve.is_done, lambda: False, log):
+    for name in job_locks.share(curve.missing, curve.is_done, should_stop=lambda: False, log=log):
         curve.run(name, on_progress, log)
         with job_locks.wait_for("results"):
             curve.write()
@@ -155,10 +155,10 @@ class _Curve:
         if method in FINETUNED or (method == "features" and inputs.spec.task.label_scope == "passage"):
             _train(method, folder, request, inputs, examples, on_progress)
         elif method == "features":
-            chosen = _with_train(inputs, with_defaults(request), examples)
+            chosen = inputs.with_request(with_defaults(request)).replaced(train=examples)
             probe_inputs(folder, request, chosen, **self.features, on_progress=on_progress)
         else:
-            chosen = _with_train(inputs, request, examples)
+            chosen = inputs.with_request(request).replaced(train=examples)
             baseline_labelled(method, folder, request, chosen, word_vectors=self.word_vectors)
         _drop_weights(folder, self.keep_models)
 
@@ -241,14 +241,8 @@ def _train(
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
     request = replace(request, from_scratch=method == "from-scratch", overrides=overrides)
-    chosen = _with_train(inputs, request, examples)
+    chosen = inputs.with_request(request).replaced(train=examples)
     run_once(folder, chosen, on_progress, log=ignore)  # the data were already logged once
-
-
-def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:
-    chosen = replace(inputs.with_request(request), train=examples)
-    vars(chosen)["encoded_dev"] = inputs.encoded_dev
-    return chosen
 
 
 def _interval(of_seeds: list[dict[str, float]], metric: str, in_percent: bool) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.runs.finetuning.inputs import Labelled, open_labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.tasks.encoded import softmax
 from hornbook.tasks.kinds.tagging import TagPrediction

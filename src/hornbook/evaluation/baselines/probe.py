@@ -18,7 +18,8 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
-from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Task

@@ -9,12 +9,12 @@ OUT/task.json             metrics and threshold
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import read_json, write_json
+from hornbook.files import write_json
 from hornbook.lifecycle.requests import changed_values
-from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
+from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.runs.finetuning.inputs import Labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult, refuse_other_data, write_task_record
-from hornbook.runs.finetuning.scores import score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
+from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
 from hornbook.tasks.records import DataSet
 from hornbook.tasks.task import Predict
 
@@ -31,7 +31,7 @@ def start_run(
             # The data may have moved: its content is compared.
             folder.refuse(changed_values(run["request"] | {"data": request.data}, request.to_dict() | options))
             refuse_other_data(folder, run, data)
-            return read_scored(out) if folder.is_finished else None
+            return TaskResult.read(out) if folder.is_finished else None
     write_task_record(folder, request, data, options)
     return None
 
@@ -46,9 +46,4 @@ def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]
     info["not_scored"] = {name: num for name, num in num_not_scored.items() if num}
     write_json(out / RECORD, recorded(out) | info)
     write_scores(out, inputs, scored, losses=[])
-    return read_scored(out)
-
-
-def read_scored(out: Path) -> TaskResult:
-    scores = read_json(out / SCORES)
-    return TaskResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"])
+    return TaskResult.read(out)

@@ -25,7 +25,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
 from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.job import TaskBatches, with_steps
-from hornbook.runs.finetuning.record import TaskResult
+from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.objective import TaskObjective

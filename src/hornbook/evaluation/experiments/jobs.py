@@ -154,7 +154,6 @@ class FinetuningArguments:
     data: str  # path of the data of the task
     out: str
     overrides: dict[str, Any]
-    direction: str | None = None  # in which a hybrid model reads minimal pairs
     until: float | None = None  # deadline in seconds since the epoch; the run then saves and stops
 
 
@@ -248,10 +247,12 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
     return record
 
 
-def run_minimal_pairs(arguments: FinetuningArguments) -> dict:
+def run_minimal_pairs(job: ExperimentJob, out: Path, resolved: ResolvedExperiment, data: Path) -> dict:
     """Scores a checkpoint on minimal pairs, without training, and records its accuracies."""
-    began, device = time.monotonic(), arguments.overrides.get("runtime.device", "auto")
-    accuracies = minimal_pairs(arguments.weights, arguments.data, direction=arguments.direction, device=device)
+    experiment, began = resolved.experiment, time.monotonic()
+    direction = experiment.arm(job.arm).reads.get(job.task)
+    device = experiment.equal.finetuning.get("runtime.device", "auto")
+    accuracies = minimal_pairs(job.weights(out, resolved), data, direction=direction, device=device)
     record = {
         "score": 100 * accuracies.mean.value,
         "scores": {name: each.value for name, each in accuracies.paradigms.items()},
@@ -260,7 +261,7 @@ def run_minimal_pairs(arguments: FinetuningArguments) -> dict:
         "degenerate": None,
         "seconds": time.monotonic() - began,
     }
-    write_json(arguments.job.file(Path(arguments.out)), record)
+    write_json(job.file(out), record)
     return record
 
 

@@ -271,7 +271,7 @@ class _Runner:
             if job.kind == "pretrain":
                 run_pretraining(job, self.out, self.resolved, self.corpora, on_progress, self.log)
             elif job.kind == "score":
-                self._log_score(job, run_minimal_pairs(self._finetuning(job)))
+                self._log_score(job, run_minimal_pairs(job, self.out, self.resolved, self.data_paths[job.task]))
             elif job.kind == "finetune":
                 self._log_score(job, run_finetuning(self._finetuning(job), on_progress))
             else:
@@ -305,9 +305,8 @@ class _Runner:
         if self.pool.num_processes > 1:
             overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
         weights = str(job.weights(self.out, self.resolved))
-        direction = experiment.arm(job.arm).reads.get(job.task)
         data = str(self.data_paths[job.task])
-        return FinetuningArguments(job, plan, weights, data, str(self.out), overrides, direction, self.until)
+        return FinetuningArguments(job, plan, weights, data, str(self.out), overrides, self.until)
 
     def _record_failure(self, job: ExperimentJob, error: Exception) -> None:
         """Logs the failure of a job. The other jobs still run; --resume tries it again."""

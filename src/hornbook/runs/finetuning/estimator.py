@@ -78,8 +78,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         overrides = dict(self.overrides or {})
         if self.max_length is not None:
             overrides["task.max_length"] = self.max_length
-        if self.device != "auto":
-            overrides["runtime.device"] = self.device
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run" if self.out is None else Path(self.out)
             settings = {"epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size, "seed": self.seed}
@@ -91,6 +89,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 **columns,
                 **settings,
                 overrides=overrides,
+                device=self.device,
                 log=ignore,
             )
             self.score_ = result.score

@@ -53,21 +53,6 @@ class FinetuneRequest(RunRequest):
         return () if self.teacher is None else (SHAPE,)
 
 
-@dataclass(frozen=True)
-class TaskResult:
-    """What a finished run returns: its folder, the scores of each split, and a message if the model is degenerate."""
-
-    out: Path
-    scores: dict[str, Any]
-    metric_for_best: str
-    degenerate: str | None
-
-    @property
-    def score(self) -> float:
-        """The dev score of the metric that selects the best model."""
-        return self.scores["dev"][self.metric_for_best]["value"]
-
-
 def run_folder(out: Path, request: FinetuneRequest, marks: tuple[str, ...] = START_FILES) -> RunFolder:
     return RunFolder(out, "distill" if request.teacher else "finetune", marks)
 

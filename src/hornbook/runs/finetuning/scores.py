@@ -8,19 +8,40 @@ OUT/task.json             what prediction needs besides a model: metrics, thresh
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from hornbook.files import write_json, write_text
+from hornbook.files import read_json, write_json, write_text
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.tasks.evaluation import rows, with_intervals
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import save_task
 from hornbook.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a finished run returns: its folder, the scores of each split, and a message if the model is degenerate."""
+
+    out: Path
+    scores: dict[str, Any]
+    metric_for_best: str
+    degenerate: str | None
+
+    @property
+    def score(self) -> float:
+        """The dev score of the metric that selects the best model."""
+        return self.scores["dev"][self.metric_for_best]["value"]
+
+    @classmethod
+    def read(cls, out: Path, **more: Any) -> Self:
+        """The result that `write_scores` wrote; `more` are the fields of a subclass."""
+        scores = read_json(out / SCORES)
+        return cls(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], **more)
 
 
 class SplitScores(NamedTuple):

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hornbook.files import link_files, read_json, write_json
+from hornbook.files import link_files, write_json
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import SCORES, Log, RunFolder, ignore, read_metrics
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
 from hornbook.runs.distillation.teacher import refuse_other_teacher
@@ -36,7 +36,6 @@ from hornbook.runs.finetuning.inputs import Inputs, open_inputs
 from hornbook.runs.finetuning.job import build_job, log_where_it_resumes, planned_flops, with_steps
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
-    TaskResult,
     read_run,
     refuse_other_data,
     refuse_other_request,
@@ -44,7 +43,7 @@ from hornbook.runs.finetuning.record import (
     settings_in,
     write_task_record,
 )
-from hornbook.runs.finetuning.scores import score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, run_model
@@ -175,9 +174,9 @@ def _write_record(folder: RunFolder, inputs: Inputs, runtime: Runtime, model: nn
 
 def read_result(out: Path) -> FinetuneResult:
     """The result of a finished run, from its files."""
-    scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
+    state = read_state(Checkpoints(out).last())
     outcome = Outcome.of_state("finished early" if state["ended_early"] else "finished", state)
-    return FinetuneResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
+    return FinetuneResult.read(out, outcome=outcome)
 
 
 def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, log: Log) -> None:
