@@ -8,7 +8,7 @@ import word_rules
 from word_rules import FAST, KEYWORD, tiny_encoder
 
 from hornbook.evaluation.baselines.baseline import baseline
-from hornbook.evaluation.baselines.rules import window_answers
+from hornbook.evaluation.baselines.tfidf import window_answers
 from hornbook.report.info import describe
 from hornbook.tasks.records import SpanExample
 from hornbook.text.word_vectors import read_vectors

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.tasks.task import Task
+from hornbook.runs.finetuning.inputs import Labelled
+from hornbook.tasks.task import Predict, Task
 from hornbook.train.randomness import seed_of
 
 Matrix = Any  # a NumPy array or a SciPy sparse matrix
@@ -30,6 +31,17 @@ MAX_ITERATIONS = 300
 class Fitted(NamedTuple):
     score: Score
     strength: float | list[float] | None  # C (one per class for multi-label), or alpha for numbers
+
+
+def fit_texts(labelled: Labelled, features: Callable[[list], Matrix]) -> tuple[Predict, dict[str, Any]]:
+    """A linear model on the `features` of examples: the function that predicts, and what was fitted."""
+    task, train, seed = labelled.spec.task, labelled.train, labelled.settings.runtime.seed
+    model = fit_labels(task, features(train), task.targets(train), seed)
+
+    def predict(examples: list) -> list:
+        return task.decode(list(model.score(features(examples))), None, examples)
+
+    return predict, {"strength": model.strength}
 
 
 def fit_labels(task: Task, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:
