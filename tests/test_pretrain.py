@@ -151,8 +151,10 @@ def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus, tin
     assert run(unbroken, tmp_path / "moved", resume=True).ended == "already finished"
     (tmp_path / "other.txt").write_text(tiny_text(20, seed=1), encoding="utf-8")
     build_corpus(tmp_path / "other.txt", tiny_tokenizer, tmp_path / "other", workers=0)
-    with pytest.raises(ValueError, match="corpora is"):
+    with pytest.raises(ValueError, match=r"the corpus .*other is not what"):
         run(unbroken, tmp_path / "other", resume=True)
+    with pytest.raises(ValueError, match="corpora is"):
+        run(unbroken, f"{tmp_path / 'moved'}:2", resume=True)
 
 
 def test_minutes_become_steps_once(tmp_path, tiny_corpus):

@@ -10,7 +10,7 @@ Submodules are imported on first use. Functions that train show a progress bar o
 
 One Ctrl-C (or SIGTERM, or `on_progress` that returns True) saves a checkpoint and stops the training; the same call
 with `resume=True` continues it (`probe`, `baseline` and `label_curve` resume without it). A function that is stopped
-raises `hornbook.Stopped`; `reproduce` returns the results that it has.
+raises `hornbook.Stopped`; `reproduce` and `embed_graph` return how far they came.
 """
 
 import os

@@ -108,7 +108,7 @@ def reproduce(
         recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
         flops = recorded.get("flops") if flops is None and minutes_each is None else flops
         overrides = recorded.get("set", {}) | dict(overrides or {})
-        experiment = _requested(read_experiment(name), arms, flops, seeds, overrides, device, log)
+        experiment = _requested(read_experiment(name), arms, flops, seeds, overrides, device)
         data_paths = find_tasks(experiment, Path(data), log)
         fingerprints = {task: fingerprint_of(experiment.task(task), path) for task, path in data_paths.items()}
         options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
@@ -125,14 +125,10 @@ def _requested(
     seeds: int | None,
     overrides: Mapping[str, Any],
     device: str,
-    log: Log,
 ) -> Experiment:
     """The experiment with what the arguments of `reproduce` change in it."""
     if arms is not None:
-        whole, experiment = experiment, experiment.with_arms(arms)
-        if len(experiment.arms) < len(whole.arms):
-            judged = f"{len(experiment.claims)} of {len(whole.claims)} claims"
-            log(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {judged} that need no other arm")
+        experiment = experiment.with_arms(arms)
     if overrides:
         experiment = experiment.with_settings(overrides)
     if device != "auto":

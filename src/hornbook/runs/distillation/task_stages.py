@@ -91,11 +91,6 @@ def check_teacher(inputs: Inputs, log: Log) -> None:
         )
 
 
-def has_started_stage(out: Path) -> bool:
-    """Whether a stage before the last has a checkpoint."""
-    return any(Checkpoints(folder).last() is not None for folder in (out / STAGES).glob("*"))
-
-
 def run_earlier_stages(
     out: Path,
     inputs: Inputs,

@@ -129,14 +129,8 @@ def finetune(
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
     settings["overrides"] = graph_overrides(reason, graph, vectors) | with_device(overrides, device)
-    request = FinetuneRequest.of(
-        *(model, data, task),
-        **reading,
-        **settings,
-        from_scratch=from_scratch,
-        strict=strict,
-        teacher=teacher and teacher.name,
-    )
+    options = {"from_scratch": from_scratch, "strict": strict, "teacher": teacher and teacher.name}
+    request = FinetuneRequest.of(model, data, task, **reading, **settings, **options)
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or ignore)
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there

@@ -29,7 +29,7 @@ from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics
 from hornbook.report.card import write_card
-from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
+from hornbook.runs.distillation.task_stages import STAGES, run_earlier_stages
 from hornbook.runs.distillation.teacher import refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
@@ -98,8 +98,6 @@ def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> Fi
                     clean_up(out)  # the run may have been killed before or during it
             return read_result(out)
         is_done = ranks.from_main(lambda: Checkpoints(out).is_trained(settings.schedule.steps))
-        if Checkpoints(out).last() is None and not has_started_stage(out):
-            log("the run was stopped before its first checkpoint: restarting from the same initial weights")
     else:
         settings, runtime = planned(inputs)
     configure_torch(runtime)

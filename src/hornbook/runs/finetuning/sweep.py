@@ -48,7 +48,7 @@ def run_trials(
     if seeds > 1:
         best = trials[_best(trials)]
         best_lr = _trial_settings(best)["optimizer"]["lr"] if lr_search else request.lr
-        # The best trial of a search counts as that of the first seed. Being the best of four, its score is biased high.
+        # The trial with the best learning rate is that of the first seed: its score, the best of four, is biased high.
         trials = {f"seed-{first_seed}": best}
         for seed in range(first_seed + 1, first_seed + seeds):
             run_trial(f"seed-{seed}", replace(request, lr=best_lr, seed=seed))

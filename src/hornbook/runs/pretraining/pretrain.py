@@ -126,8 +126,14 @@ def pretrain(
     2
     """
     out = Path(out)
+    size = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     request = PretrainRequest(
-        *(preset, names_of(corpora), init_from, steps, tokens, minutes, batch_tokens, seed, teacher and teacher.name),
+        preset,
+        names_of(corpora),
+        init_from,
+        **size,
+        seed=seed,
+        teacher=teacher and teacher.name,
         recipe=recipe,
         graph=graph,
         vectors=vectors,
