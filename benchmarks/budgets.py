@@ -53,15 +53,16 @@ def pretrain(args: argparse.Namespace) -> None:
         run = args.out / cell.name
         if (args.out / f"{cell.name}.json").exists():
             continue
-        outcome = hornbook.pretrain(
-            *(cell.preset, args.corpus, run),
-            minutes=cell.minutes,
-            recipe=cell.recipe,
-            overrides={"checkpoint.keep_optimizer": False, "runtime.tensorboard": False, **overrides},
-            resume=True,
-        )
-        if outcome.ended == "stopped":
-            return print(f"{cell.name} is stopped after {outcome.step} steps; the same command resumes it")
+        try:
+            outcome = hornbook.pretrain(
+                *(cell.preset, args.corpus, run),
+                minutes=cell.minutes,
+                recipe=cell.recipe,
+                overrides={"checkpoint.keep_optimizer": False, "runtime.tensorboard": False, **overrides},
+                resume=True,
+            )
+        except hornbook.Stopped as stopped:
+            return print(f"{cell.name} is stopped after {stopped.outcome.step} steps; the same command resumes it")
         validation = [line for line in read_metrics(run) if line["kind"] == "validation"][-1]
         about = read_json(run / "run.json")
         found = {

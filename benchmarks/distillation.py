@@ -39,10 +39,11 @@ from hornbook.metrics.confidence_intervals import mean_interval
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.report.run_files import STAGES
-from hornbook.runs.augmentation.copies import LINES, MADE_FROM
+from hornbook.runs.augmentation.stored_copies import LINES
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.teacher import weights_fingerprint
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
+from hornbook.runs.finetuning.record import AUGMENTED
 from hornbook.runs.model_files import PROJECTIONS_FILE
 from hornbook.train.checkpoint import Checkpoints
 
@@ -229,17 +230,17 @@ def student_of(job: Job, start: str) -> str:
 def lay_copies(job: Job) -> None:
     """The copies of the full arm, if they exist already."""
     place = Path(job.work) / "copies" / job.name
-    if (place / MADE_FROM).exists() and not (job.folder / MADE_FROM).exists():
+    if (place / AUGMENTED).exists() and not (job.folder / AUGMENTED).exists():
         job.folder.mkdir(parents=True, exist_ok=True)
-        for name in (LINES, MADE_FROM):
+        for name in (LINES, AUGMENTED):
             link(place / name, job.folder / name)
 
 
 def keep_copies(job: Job) -> None:
     place = Path(job.work) / "copies" / job.name
-    if (job.folder / MADE_FROM).exists() and not (place / MADE_FROM).exists():
+    if (job.folder / AUGMENTED).exists() and not (place / AUGMENTED).exists():
         place.mkdir(parents=True, exist_ok=True)
-        for name in (LINES, MADE_FROM):
+        for name in (LINES, AUGMENTED):
             link(job.folder / name, place / name)
 
 

@@ -28,8 +28,8 @@ from scipy.stats import t as student
 from settings_by_task import changes_by_task
 
 from hornbook.files import num_cores, read_json, write_json
-from hornbook.runs.finetuning.finetune import open_and_run
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import open_and_run
 
 FIVE = ("sst-2", "sts-b", "cola", "mrpc", "rte")  # slowest first
 FOLDERS = {"sst-2": "SST-2", "sts-b": "STS-B", "cola": "CoLA", "mrpc": "MRPC", "rte": "RTE"}

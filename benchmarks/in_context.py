@@ -187,11 +187,11 @@ def trained(folder: Path, corpus: Path, size: str, seed: int, steps: int) -> Pat
         "checkpoint.every_steps": 0,
     }
     has_started = (out / "run.json").exists()
-    ended = hornbook.pretrain(
-        "gpt2-small", [corpus], out, steps=steps, seed=seed, recipe="published", overrides=overrides, resume=has_started
-    )
-    if "finished" not in ended.ended:
-        raise SystemExit(f"{out.name} was stopped after {ended.step:,} steps; run the same command to resume")
+    options = {"steps": steps, "seed": seed, "recipe": "published", "overrides": overrides, "resume": has_started}
+    try:
+        hornbook.pretrain("gpt2-small", [corpus], out, **options)
+    except hornbook.Stopped as stopped:
+        raise SystemExit(f"{out.name}: {stopped}; run the same command to resume") from None
     return out
 
 

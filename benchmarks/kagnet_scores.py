@@ -97,14 +97,14 @@ def write_splits(data: Path, out: Path) -> None:
 def write_paths_as_text(options: argparse.Namespace) -> None:
     """The same questions, each answer followed by its best paths: "trowel. plant at location garden. ..."."""
     from hornbook.graph.grounding import open_grounder
-    from hornbook.graph.settings import ReasonSettings
+    from hornbook.graph.settings import KagnetSettings
     from hornbook.tasks.records import ChoiceExample
 
     out = options.out / "data-as-text"
     if (out / "test.jsonl").exists():
         return
     vectors = None if options.vectors is None else str(options.vectors)
-    grounder = open_grounder(ReasonSettings(method="kagnet", graph=str(options.graph), vectors=vectors))
+    grounder = open_grounder(KagnetSettings(method="kagnet", graph=str(options.graph), vectors=vectors))
     for split in ("train", "dev", "test"):
         rows = read_rows(options.out / "data" / f"{split}.jsonl")
         asked = [

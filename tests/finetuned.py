@@ -8,8 +8,8 @@ from tiny import ENGLISH
 
 from hornbook.interop.folder import save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.runs.finetuning.finetune import open_and_run
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.text.tokenizer import Tokenizer
 
 LENGTH = 24  # tokens that the model takes

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import hornbook
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 
 ROOT = Path(hornbook.__file__).parent
 WITH_EXAMPLES = sorted(

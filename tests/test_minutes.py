@@ -10,6 +10,7 @@ from hornbook.files import read_json
 from hornbook.runs.pretraining import minutes
 from hornbook.runs.pretraining import pretrain as running
 from hornbook.runs.pretraining.pretrain import pretrain
+from hornbook.train.job import Stopped
 
 TINY = TINY_MODEL | {"data.held_out_fraction": 0.5}
 
@@ -72,7 +73,8 @@ def test_a_preset_that_takes_months_is_refused_unless_a_duration_is_given(monkey
     with pytest.raises(ValueError, match=r"steps of the preset would take about .* days .* here: give minutes="):
         begun(tmp_path / "preset", tiny_corpus, minutes=None)
     assert not (tmp_path / "preset").exists()
-    begun(tmp_path / "steps", tiny_corpus, minutes=None, steps=1_000_000, on_progress=lambda status: True)
+    with pytest.raises(Stopped):
+        begun(tmp_path / "steps", tiny_corpus, minutes=None, steps=1_000_000, on_progress=lambda status: True)
 
 
 def test_a_given_batch_size_is_kept(slow, tmp_path, tiny_corpus):
@@ -100,7 +102,8 @@ def test_validation_shrinks_with_it(slow, monkeypatch, tmp_path, tiny_corpus):
 
 def test_what_was_chosen_is_used_again_on_resume(slow, monkeypatch, tmp_path, tiny_corpus):
     settings, _ = begun(tmp_path / "whole", tiny_corpus)
-    begun(tmp_path / "stopped", tiny_corpus, on_progress=lambda status: status.step >= 2)
+    with pytest.raises(Stopped):
+        begun(tmp_path / "stopped", tiny_corpus, on_progress=lambda status: status.step >= 2)
     monkeypatch.setattr(minutes, "_seconds_per_token", lambda *about: 1e-6)  # the machine is fast now
     again, _ = begun(tmp_path / "stopped", tiny_corpus, resume=True)
     assert again == settings and same(tmp_path / "whole", tmp_path / "stopped")

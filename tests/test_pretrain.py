@@ -26,6 +26,7 @@ from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.checkpoint import Checkpoints, kept_folder
+from hornbook.train.job import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +151,10 @@ def test_a_corpus_that_moved_is_known_again(tmp_path, unbroken, tiny_corpus, tin
     assert run(unbroken, tmp_path / "moved", resume=True).ended == "already finished"
     (tmp_path / "other.txt").write_text(tiny_text(20, seed=1), encoding="utf-8")
     build_corpus(tmp_path / "other.txt", tiny_tokenizer, tmp_path / "other", workers=0)
-    with pytest.raises(ValueError, match="corpora is"):
+    with pytest.raises(ValueError, match=r"the corpus .*other is not what"):
         run(unbroken, tmp_path / "other", resume=True)
+    with pytest.raises(ValueError, match="corpora is"):
+        run(unbroken, f"{tmp_path / 'moved'}:2", resume=True)
 
 
 def test_minutes_become_steps_once(tmp_path, tiny_corpus):
@@ -330,10 +333,11 @@ def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
         "import os, sys, time; os.setsid()\n"
         "from pathlib import Path\n"
         "from tiny_runs import run\n"
+        "from hornbook.train.job import Stopped\n"
         "overrides = {'runtime.loader_workers': 2, 'checkpoint.every_steps': 0}\n"
         "def slowly(status): time.sleep(0.01)\n"
-        "outcome = run(sys.argv[1], sys.argv[2], steps=4000, overrides=overrides, on_progress=slowly)\n"
-        "Path(sys.argv[3]).write_text(f'{outcome.ended} {outcome.step}')\n"
+        "try: run(sys.argv[1], sys.argv[2], steps=4000, overrides=overrides, on_progress=slowly)\n"
+        "except Stopped as stopped: Path(sys.argv[3]).write_text(str(stopped.outcome.step))\n"
     )
     process = begun(program, tmp_path / "run", tiny_corpus, tmp_path / "ended")
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -342,9 +346,9 @@ def test_terminating_the_whole_group_saves(tmp_path, tiny_corpus):
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGTERM)
     process.join(60)
-    ended, step = (tmp_path / "ended").read_text().split()
-    assert process.exitcode == 0 and ended == "stopped" and int(step) > 0
-    assert (tmp_path / "run" / "checkpoints" / f"step-{int(step):08d}").exists()
+    step = int((tmp_path / "ended").read_text())
+    assert process.exitcode == 0 and step > 0
+    assert (tmp_path / "run" / "checkpoints" / f"step-{step:08d}").exists()
 
 
 def test_continued_pretraining_resumes_by_the_same_command(unbroken, tmp_path, tiny_corpus):
@@ -404,7 +408,8 @@ def test_positions_beyond_the_short_length_repeat_the_trained_ones(tmp_path, tin
     assert not torch.equal(after[32:64], after[:32])
     for stops_at in (1, 2, 3):
         out = tmp_path / f"stopped-{stops_at}"
-        run(out, tiny_corpus, **options, on_progress=lambda status, at=stops_at: status.step >= at)
+        with pytest.raises(Stopped):
+            run(out, tiny_corpus, **options, on_progress=lambda status, at=stops_at: status.step >= at)
         run(out, tiny_corpus, **options, resume=True)
         assert same(out, tmp_path / "run")
 
@@ -417,7 +422,8 @@ def test_averaged_positions_repeat_the_trained_ones_too(tmp_path, tiny_corpus):
     run(tmp_path / "run", tiny_corpus, **options)
     table = weights(kept_folder(tmp_path / "run", 2))["bert.embeddings.position_embeddings.weight"]
     assert torch.equal(table, table[torch.arange(len(table)) % 32])
-    run(tmp_path / "stopped", tiny_corpus, **options, on_progress=lambda status: status.step >= 2)
+    with pytest.raises(Stopped):
+        run(tmp_path / "stopped", tiny_corpus, **options, on_progress=lambda status: status.step >= 2)
     run(tmp_path / "stopped", tiny_corpus, **options, resume=True)
     assert same(tmp_path / "stopped", tmp_path / "run")
 

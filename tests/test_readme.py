@@ -83,14 +83,14 @@ def prompting_examples() -> list[str]:
 
 
 def test_the_files_of_the_page_on_prompting_can_be_read(tmp_path):
-    from hornbook.runs.finetuning.finetune_text import read_joint
+    from hornbook.runs.finetuning.finetune_text import read_mixture
     from hornbook.tasks.text.definition import read_task
 
     task, joint = prompting_examples()
     for name, text in (("review.toml", task), ("joint.toml", joint)):
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert read_task(tmp_path / "review.toml").choices.labels == {"good": "good", "bad": "bad"}
-    assert [each.task for each in read_joint(tmp_path / "joint.toml").tasks] == ["sst-2-question", "review.toml"]
+    assert [each.task for each in read_mixture(tmp_path / "joint.toml").tasks] == ["sst-2-question", "review.toml"]
 
 
 def search_data(folder: Path) -> None:

@@ -11,6 +11,7 @@ from hornbook.runs.pretraining.pretrain import pretrain, resolve_settings
 from hornbook.runs.pretraining.recipes import choose_recipe, takes_a_minute, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import settings_in
+from hornbook.train.job import Stopped
 
 
 def resolved(name="bert-base", **options):
@@ -149,7 +150,8 @@ def test_a_run_logs_and_records_its_recipe(tmp_path, tiny_corpus):
     logged = []
     overrides = TINY_MODEL | {"checkpoint.every_steps": 1}
     options = {"steps": 3, "batch_tokens": 512, "overrides": overrides, "log": logged.append}
-    pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, on_progress=lambda status: status.step >= 1)
+    with pytest.raises(Stopped):
+        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, on_progress=lambda status: status.step >= 1)
     (line,) = [each for each in logged if each.startswith("recipe budget, as this run is far shorter")]
     assert "no dropout" in line and "no sentence task" in line and "recipe='published'" in line
     assert read_json(tmp_path / "run" / "run.json")["recipe"] == "budget"

@@ -9,9 +9,8 @@ Submodules are imported on first use. Functions that train show a progress bar o
 `progress=False` turns it off.
 
 One Ctrl-C (or SIGTERM, or `on_progress` that returns True) saves a checkpoint and stops the training; the same call
-with `resume=True` continues it. `pretrain`, `distill` on corpora, `finetune_text`, `probe`, `baseline` and
-`label_curve` then return an `Outcome` whose `ended` is `stopped`. `finetune` and `distill` on a task, whose result
-predicts, have no result to return and raise `Stopped` (`hornbook.runs.finetuning.api`).
+with `resume=True` continues it (`probe`, `baseline` and `label_curve` resume without it). A function that is stopped
+raises `hornbook.Stopped`; `reproduce` and `embed_graph` return how far they came.
 """
 
 import os
@@ -36,7 +35,7 @@ _MODULES = {
     "evaluate_retrieval": "hornbook.inference.retrieval.evaluation",
     "SearchIndex": "hornbook.inference.retrieval.searching",
     "check": "hornbook.runs.finetuning.checking",
-    "finetune": "hornbook.runs.finetuning.api",
+    "finetune": "hornbook.runs.finetuning.finetune",
     "TextClassifier": "hornbook.runs.finetuning.estimator",
     "probe": "hornbook.evaluation.baselines.probe",
     "baseline": "hornbook.evaluation.baselines.baseline",
@@ -46,6 +45,7 @@ _MODULES = {
     "finetune_text": "hornbook.runs.finetuning.finetune_text",
     "pretrain": "hornbook.runs.pretraining.pretrain",
     "distill": "hornbook.runs.distillation.distill",
+    "Stopped": "hornbook.train.job",
     "augment": "hornbook.runs.augmentation.copies",
     "export": "hornbook.deployment.export",
     "push": "hornbook.deployment.push",

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from hornbook import cli
-from hornbook.runs.augmentation import copies
+from hornbook.runs.augmentation import stored_copies
 from hornbook.runs.augmentation.copies import Augmenter
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 
 NUM_TRAIN = 40
 FEW = ONCE | {"stages.1.epochs": 0.1}
@@ -44,7 +44,7 @@ def learn(teacher: Path, student: Path, data: Path, out: Path, overrides=None, *
 
 
 def lines(run: Path) -> list[list[dict]]:
-    return [json.loads(line) for line in (run / copies.LINES).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (run / stored_copies.LINES).read_text(encoding="utf-8").splitlines()]
 
 
 def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
@@ -64,8 +64,8 @@ def test_a_student_reads_the_copies_too(tmp_path, teacher, base, data):
 def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
     """Shared by all trials of a run, and by a resumed run."""
     made = []
-    make = copies.KeptCopies.make
-    monkeypatch.setattr(copies.KeptCopies, "make", lambda *arguments: (made.append(1), make(*arguments)))
+    make = stored_copies.StoredCopies.make
+    monkeypatch.setattr(stored_copies.StoredCopies, "make", lambda *arguments: (made.append(1), make(*arguments)))
     keywords = {"seeds": 2, "overrides": ONCE | {"augment.copies": 3}, "epochs": 0.1, **QUIET}
     out = finetune(base, data, out=tmp_path / "run", **keywords).out
     finetune(base, data, out=out, resume=True, **keywords)
@@ -74,13 +74,13 @@ def test_copies_are_made_once(tmp_path, teacher, base, data, monkeypatch):
 
 KILLED = """
 import os, sys
-from hornbook.runs.augmentation import copies
+from hornbook.runs.augmentation import stored_copies
 from hornbook.runs.distillation.distill import distill
 teacher, student, data, out, stop = sys.argv[1:]
-copies.CHUNK = 8
+stored_copies.CHUNK = 8
 def watch(status):
     if status.num_steps == 40 and status.step == int(stop):
-        with open(os.path.join(out, copies.LINES), "a") as file:
+        with open(os.path.join(out, stored_copies.LINES), "a") as file:
             file.write('[]\\n[{"text": "cut sh')
         os.kill(os.getpid(), 9)
 distill(teacher, student, out, task="classification", data=data, epochs=1, on_progress=watch, resume=True,
@@ -89,7 +89,7 @@ distill(teacher, student, out, task="classification", data=data, epochs=1, on_pr
 
 
 def test_resume_after_kill_makes_the_same_copies(tmp_path, teacher, base, data, monkeypatch):
-    monkeypatch.setattr(copies, "CHUNK", 8)
+    monkeypatch.setattr(stored_copies, "CHUNK", 8)
     whole = learn(teacher, base, data, tmp_path / "whole").out
     out = tmp_path / "killed"
     for stop in (8, 24):
@@ -100,7 +100,7 @@ def test_resume_after_kill_makes_the_same_copies(tmp_path, teacher, base, data, 
     learn(teacher, base, data, out, resume=True, on_progress=shown.append)
     assert shown[0].step == 24  # what was done is not done again
     assert (shown[0].unit, shown[-1].unit) == ("augmenting: example", "step")
-    assert (out / copies.LINES).read_bytes() == (whole / copies.LINES).read_bytes()
+    assert (out / stored_copies.LINES).read_bytes() == (whole / stored_copies.LINES).read_bytes()
     assert load_file(out / "model.safetensors").keys() == load_file(whole / "model.safetensors").keys()
 
 
@@ -113,7 +113,7 @@ def test_copies_of_something_else_are_refused(tmp_path, teacher, base, data):
     (out / "run.json").unlink()
     with pytest.raises(ValueError, match=r"was made from other replace_probability: remove it and augmented\.json"):
         learn(teacher, base, data, out, {"augment.model": str(filler), "augment.replace_probability": 0.5}, resume=True)
-    with open(out / copies.LINES, "a") as file:
+    with open(out / stored_copies.LINES, "a") as file:
         file.write("[]\n")
     with pytest.raises(ValueError, match=r"augmented\.jsonl is damaged .*: remove it and augmented\.json"):
         learn(teacher, base, data, out, {"augment.model": str(filler)}, resume=True)
@@ -164,7 +164,7 @@ def test_the_flags(tmp_path, teacher, base, data):
     assert done.exit_code == 0, (done.output, done.exception)
     kept_settings = json.loads((out / "run.json").read_text())["settings"]["augment"]
     assert (kept_settings["copies"], kept_settings["vectors"]) == (2, str(vectors))
-    assert json.loads((out / copies.MADE_FROM).read_text())["vectors"]
+    assert json.loads((out / stored_copies.AUGMENTED).read_text())["vectors"]
     wrong = CliRunner().invoke(cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--augment", "2"])
     assert "--augment has an effect only with --task" in str(wrong.exception)
 

@@ -9,8 +9,9 @@ from tiny_runs import same
 
 from hornbook.files import write_json
 from hornbook.lifecycle.locking import run_lock
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.job import Stopped
 
 ROWS = [{"text": f"the {word} of {i}", "label": word} for i in range(20) for word in ("river", "bread")]
 
@@ -20,7 +21,8 @@ def runs(tmp_path, tiny_corpus, tiny_run):
     """A finished pre-training run, one that was stopped, and a fine-tuned one."""
     folder = tmp_path / "runs"
     shutil.copytree(tiny_run, folder / "first")
-    pretrain_run(folder / "group" / "stopped", tiny_corpus, on_progress=lambda status: status.step == 5)
+    with pytest.raises(Stopped):
+        pretrain_run(folder / "group" / "stopped", tiny_corpus, on_progress=lambda status: status.step == 5)
     finetune(tiny_run, ROWS, out=folder / "task", epochs=1, overrides={"runtime.threads": 1}, log=lambda words: None)
     return folder
 

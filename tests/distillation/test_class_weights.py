@@ -9,7 +9,7 @@ from finetuning import rules
 
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 
 TWO_STAGES = json.dumps([{"matches": [{"quantity": "logits"}], "hard_label_weight": 1}] * 2)
 

@@ -19,7 +19,7 @@ import hornbook
 from hornbook import cli
 from hornbook.interop.folder import load_folder
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning.api import FinetuneResult, finetune
+from hornbook.runs.finetuning.finetune import FinetuneResult, finetune
 from hornbook.runs.pretraining import presets
 from hornbook.text.training import train_tokenizer
 
@@ -266,7 +266,6 @@ def test_resume_after_kill_is_bit_exact(tmp_path, teacher, small):
         assert status_of(KILLED, *words) == -signal.SIGKILL, (stage, stop)
     said = []
     last = distill(teacher.out, small, tmp_path / "killed", resume=True, **keywords | {"log": said.append})
-    assert not any("before its first checkpoint" in words for words in said)
     assert sum(words.startswith("resuming at step ") for words in said) == 1
     assert bytes_of(whole.out) == bytes_of(last.out) and whole.scores == last.scores
     stages = [bytes_of(each / "stages" / "1") for each in (whole.out, last.out)]

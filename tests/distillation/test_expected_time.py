@@ -11,7 +11,7 @@ from tiny_runs import run, same
 
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.finetuning import job as expected
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.pretraining import minutes
 
 QUIET = {"log": lambda words: None}

@@ -13,8 +13,8 @@ from hornbook.files import read_json
 from hornbook.interop.folder import load_folder
 from hornbook.runs.distillation import task_stages as task_distillation
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning import finetune as task_run
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning import single_run as task_run
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.pretraining import pretrain as text_run
 
 QUIET = {"log": lambda words: None}

@@ -13,9 +13,10 @@ from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.report.run_files import ReportedRun, read_stages
 from hornbook.runs.distillation.distill import distill
-from hornbook.runs.finetuning.api import Stopped, finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
 from hornbook.tasks.datasets import find_task
+from hornbook.train.job import Stopped
 
 TINYBERT = {"objective.recipe": "tinybert"}
 

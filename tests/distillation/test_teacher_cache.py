@@ -22,7 +22,7 @@ from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.distillation.teacher_cache import TeacherCache, open_teacher_cache
 from hornbook.runs.finetuning import job as expected
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs
 from hornbook.runs.finetuning.job import TaskBatches, with_teacher
 from hornbook.runs.finetuning.layers import with_head

@@ -13,7 +13,7 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.distillation.teacher import open_teacher
 from hornbook.runs.distillation.teacher_cache import open_teacher_cache
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.finetuning.inputs import open_inputs
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.tasks.encoded import softmax

@@ -9,7 +9,7 @@ import torch
 
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
-from hornbook.evaluation.experiments import sentences
+from hornbook.evaluation.experiments import sentence_pairs as sentences
 from hornbook.evaluation.experiments.jobs import PeakMemory
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.text.training import train_tokenizer

@@ -11,12 +11,12 @@ from smallest import write_smallest
 from hornbook.evaluation.experiments.definition import Claim, Condition, read_experiment
 from hornbook.evaluation.experiments.jobs import ExperimentJob
 from hornbook.evaluation.experiments.results import write_results
+from hornbook.evaluation.experiments.scores import Scores
 from hornbook.evaluation.experiments.verdicts import (
     FAILS,
     HOLDS,
-    OPEN,
+    UNDECIDED,
     Measurement,
-    Scores,
     _seeds_needed,
     judge,
     measured,
@@ -50,11 +50,11 @@ def judged(out, experiment, means, *conditions, spread=0.1, **more) -> dict:
     [
         (0.1, 2.0, 0.0, None, HOLDS),
         (-2.0, -0.1, 0.0, None, FAILS),
-        (-0.1, 2.0, 0.0, None, OPEN),
+        (-0.1, 2.0, 0.0, None, UNDECIDED),
         (0.0, 0.0, 0.0, None, FAILS),  # no difference at all is not better
         (-0.4, 0.9, -0.5, 1.0, HOLDS),
-        (-0.6, 0.9, -0.5, 1.0, OPEN),
-        (-0.4, 1.1, -0.5, 1.0, OPEN),
+        (-0.6, 0.9, -0.5, 1.0, UNDECIDED),
+        (-0.4, 1.1, -0.5, 1.0, UNDECIDED),
         (1.1, 1.2, -0.5, 1.0, FAILS),
         (-3.0, -0.6, -0.5, 1.0, FAILS),
         (35.0, 35.0, None, 50.0, HOLDS),
@@ -65,15 +65,15 @@ def test_where_an_interval_lies(low, high, minimum, maximum, verdict):
     assert verdict_of_interval(low, high, minimum, maximum) == verdict
 
 
-@pytest.mark.parametrize(("difference", "verdict"), [(5.0, HOLDS), (-5.0, FAILS), (0.3, OPEN)])
+@pytest.mark.parametrize(("difference", "verdict"), [(5.0, HOLDS), (-5.0, FAILS), (0.3, UNDECIDED)])
 def test_a_difference_of_scores_decides(tmp_path, experiment, difference, verdict):
     found = judged(tmp_path, experiment, {"nsp": 60.0, "detecting": 60.0 + difference})
     assert found["verdict"] == verdict
     condition = found["conditions"][0]
     assert condition["low"] < condition["value"] < condition["high"]
     assert abs(condition["value"] - difference) < 0.5
-    assert (found["would_decide"] != "") == (verdict == OPEN)
-    if verdict == OPEN:
+    assert (found["would_decide"] != "") == (verdict == UNDECIDED)
+    if verdict == UNDECIDED:
         assert found["would_decide"].startswith("more seeds; about ")
 
 
@@ -117,10 +117,10 @@ def test_missing_runs_leave_a_claim_undecided_however_large_the_difference(tmp_p
     experiment = dataclasses.replace(experiment, tasks=three_seeds)
     found = judged(tmp_path / "some", experiment, means, missing=("detecting-0-at-1-reviews-1",))
     assert found["conditions"][0]["low"] > 20  # of the two that are there
-    assert found["verdict"] == OPEN and "because 1 fine-tuning run of detecting is missing" in found["reason"]
+    assert found["verdict"] == UNDECIDED and "because 1 fine-tuning run of detecting is missing" in found["reason"]
     assert found["would_decide"].startswith("the missing jobs")
     found = judged(tmp_path / "none", experiment, means, missing=("detecting",))
-    assert found["verdict"] == OPEN and found["conditions"][0]["value"] is None
+    assert found["verdict"] == UNDECIDED and found["conditions"][0]["value"] is None
 
 
 def test_all_conditions_must_hold(tmp_path, experiment):
@@ -130,11 +130,11 @@ def test_all_conditions_must_hold(tmp_path, experiment):
     for conditions, verdict in (
         ((BETTER, BETTER), HOLDS),
         ((BETTER, worse), FAILS),
-        ((BETTER, unsure), OPEN),
+        ((BETTER, unsure), UNDECIDED),
         ((worse, unsure), FAILS),
-        ((dataclasses.replace(worse, premise=True), BETTER), OPEN),  # without it the other says nothing
-        ((dataclasses.replace(worse, premise=True), worse), OPEN),
-        ((dataclasses.replace(unsure, premise=True), worse), OPEN),
+        ((dataclasses.replace(worse, premise=True), BETTER), UNDECIDED),  # without it the other says nothing
+        ((dataclasses.replace(worse, premise=True), worse), UNDECIDED),
+        ((dataclasses.replace(unsure, premise=True), worse), UNDECIDED),
         ((dataclasses.replace(BETTER, premise=True), worse), FAILS),
     ):
         assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
@@ -182,7 +182,7 @@ def test_a_mean_over_fewer_tasks_than_planned_deviates_more(tmp_path, experiment
     assert "+2.0 points (-0.4 to +4.4) over 1 of 2 tasks" in found["reason"]
 
 
-@pytest.mark.parametrize(("num_idle", "verdict"), [(0, HOLDS), (1, HOLDS), (2, OPEN)])
+@pytest.mark.parametrize(("num_idle", "verdict"), [(0, HOLDS), (1, HOLDS), (2, UNDECIDED)])
 def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle, verdict):
     """A small difference is no result where neither arm has learned anything."""
     decided = decided_for(with_equal(experiment, seed_deviation=0.1))
@@ -193,7 +193,7 @@ def test_arms_that_learned_nothing_are_not_alike(tmp_path, experiment, num_idle,
     little = Claim("claim", "A claim.", conditions=(dataclasses.replace(BETTER, min=-2.0),))
     found = judge(little, Scores(tmp_path, decided, ALL))
     assert found["verdict"] == verdict
-    assert ("most fine-tuning runs of detecting are no better than chance" in found["reason"]) == (verdict == OPEN)
+    assert ("most fine-tuning runs of detecting are no better than chance" in found["reason"]) == (verdict == UNDECIDED)
 
 
 def test_a_premise_is_one_of_its_arm_alone(tmp_path, experiment):
@@ -203,7 +203,7 @@ def test_a_premise_is_one_of_its_arm_alone(tmp_path, experiment):
     head = Condition(**words, pairs="sop", min=60.0)
     counting = Condition(description="it", metric="shared-words", pairs="nsp", min=90.0)
     means = {"nsp": 60.0, "detecting": 65.0}
-    for conditions, verdict in (((unlearned, head), OPEN), ((unlearned, head, counting), FAILS)):
+    for conditions, verdict in (((unlearned, head), UNDECIDED), ((unlearned, head, counting), FAILS)):
         assert judged(tmp_path, experiment, means, *conditions)["verdict"] == verdict
 
 
@@ -219,7 +219,7 @@ def test_accuracies_and_parameters(tmp_path, experiment):
     means = {"nsp": 60.0, "detecting": 65.0}
     conditions = {
         Condition(description="shared words", metric="shared-words", pairs="nsp", min=70.0): HOLDS,
-        Condition(description="shared words", metric="shared-words", pairs="nsp", min=77.0): OPEN,
+        Condition(description="shared words", metric="shared-words", pairs="nsp", min=77.0): UNDECIDED,
         Condition(description="shared words", metric="shared-words", pairs="sop", max=55.0): HOLDS,
         Condition(description="head", metric="sentence-head", arm="nsp", pairs="sop", max=55.0): HOLDS,
         Condition(description="head", metric="sentence-head", arm="nsp", pairs="sop", min=60.0): FAILS,
@@ -233,4 +233,4 @@ def test_accuracies_and_parameters(tmp_path, experiment):
     found = judge(fewer, Scores(tmp_path, decided, ALL))
     assert found["verdict"] == HOLDS and "35.1%" in found["reason"]
     waiting = judged(tmp_path / "later", experiment, means, list(conditions)[-1], missing=("pretrain-nsp",))
-    assert waiting["verdict"] == OPEN and "nsp is not pre-trained yet" in waiting["reason"]
+    assert waiting["verdict"] == UNDECIDED and "nsp is not pre-trained yet" in waiting["reason"]

@@ -120,7 +120,7 @@ def make_materials(folder: Path) -> Path:
     from hornbook.models.bert import Bert, BertConfig
     from hornbook.models.gpt import Gpt2Config
     from hornbook.models.registry import family_of
-    from hornbook.runs.finetuning.api import finetune
+    from hornbook.runs.finetuning.finetune import finetune
     from hornbook.text.training import train_tokenizer
 
     text = tiny_text(24)

@@ -7,7 +7,8 @@ import pytest
 import word_rules
 from word_rules import FAST, KEYWORD, tiny_encoder
 
-from hornbook.evaluation.baselines.baseline import baseline, window_answers
+from hornbook.evaluation.baselines.baseline import baseline
+from hornbook.evaluation.baselines.tfidf import window_answers
 from hornbook.report.info import describe
 from hornbook.tasks.records import SpanExample
 from hornbook.text.word_vectors import read_vectors

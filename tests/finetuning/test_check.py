@@ -6,7 +6,7 @@ import pytest
 import rules
 
 import hornbook as library
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 
 ROWS = [
     *({"id": i, "text": f"the lamp {i}", "label": "light", "price": 3} for i in range(6)),

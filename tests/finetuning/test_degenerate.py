@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hornbook.models.head_config import HeadConfig
-from hornbook.runs.finetuning.finetune import degenerate, verdict
+from hornbook.runs.finetuning.scores import degenerate, learned_nothing
 from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
@@ -17,7 +17,7 @@ from hornbook.tasks.records import ChoiceExample, TaggedExample, TextExample
 def tagged(said: list[str], right: list[str]) -> str | None:
     task = Tagging(HeadConfig("tokens", 3, ("O", "B-A", "I-A")), ("entity_f1",))
     examples = [TaggedExample(str(i), ("word", "word"), ("O", tag)) for i, tag in enumerate(right)]
-    return degenerate(task, examples, [TagPrediction(("O", tag), ()) for tag in said], [])
+    return learned_nothing(task, examples, [TagPrediction(("O", tag), ()) for tag in said], [])
 
 
 def test_one_tag_for_every_word():
@@ -38,7 +38,7 @@ def test_one_tag_for_every_word():
 def test_one_place_for_every_question(said, right, words):
     examples = [ChoiceExample(str(i), "context", ("a", "b", "c"), label=label) for i, label in enumerate(right)]
     predictions = [ChoicePrediction(choice, ()) for choice in said]
-    assert degenerate(Choice(HeadConfig("choice"), 3), examples, predictions, []) == words
+    assert learned_nothing(Choice(HeadConfig("choice"), 3), examples, predictions, []) == words
 
 
 # ---- no better than chance
@@ -52,7 +52,7 @@ def classified(pairs: list[tuple[str, str]], train: list[str], metric: str = "ac
     dev = [TextExample(str(i), "text", label=right) for i, (right, _) in enumerate(pairs)]
     predictions = [ClassPrediction(said, {}) for _, said in pairs]
     examples = [TextExample(str(i), "text", label=label) for i, label in enumerate(train)]
-    return verdict(task, examples, dev, predictions, with_intervals(task, dev, predictions), [])
+    return degenerate(task, examples, dev, predictions, with_intervals(task, dev, predictions), [])
 
 
 def test_classes_no_better_than_the_commonest():
@@ -83,17 +83,17 @@ def test_numbers_no_better_than_their_mean(random):
     task = Regression(HeadConfig("sequence", 1, ("score",), "regression"), ("pearson", "spearman"))
     dev = [TextExample(str(i), "text", label=float(i % 7)) for i in range(70)]
     guesses = random.permutation([each.label for each in dev]).tolist()
-    wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
+    wrong = degenerate(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
     assert wrong.startswith("dev pearson") and "always predicting the mean, 3 (0)" in wrong
     right = [each.label + 0.1 for each in dev]
-    assert verdict(task, dev, dev, right, with_intervals(task, dev, right), []) is None
+    assert degenerate(task, dev, dev, right, with_intervals(task, dev, right), []) is None
 
 
 def test_choices_no_better_than_one_place():
     task = Choice(HeadConfig("choice"), 2)
     dev = [ChoiceExample(str(i), "context", ("a", "b"), label=i % 2) for i in range(40)]
     guesses = [ChoicePrediction((i // 2) % 2, ()) for i in range(40)]
-    wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
+    wrong = degenerate(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
     assert wrong == "dev accuracy 0.5 is not above always taking choice 1 (0.5)"
 
 
@@ -101,5 +101,5 @@ def test_tags_no_better_than_one_tag():
     task = Tagging(HeadConfig("tokens", 3, ("DET", "NOUN", "VERB")), ("tag_accuracy",))
     dev = [TaggedExample(str(i), ("a", "b"), ("NOUN", "VERB")) for i in range(30)]
     guesses = [TagPrediction(("VERB", "NOUN"), ()) for _ in dev]
-    wrong = verdict(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
+    wrong = degenerate(task, dev, dev, guesses, with_intervals(task, dev, guesses), [])
     assert wrong == "dev tag_accuracy 0 is not above tagging every word 'NOUN' (0.5)"

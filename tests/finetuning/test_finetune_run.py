@@ -18,9 +18,9 @@ from hornbook import cli
 from hornbook.files import read_json
 from hornbook.interop.folder import read_weights
 from hornbook.lifecycle.run_folder import read_metrics
-from hornbook.runs.finetuning import finetune as running
 from hornbook.runs.finetuning import job
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning import single_run as running
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.train.checkpoint import Checkpoints
 
@@ -86,7 +86,7 @@ def test_ends_early_when_nothing_gets_better(tmp_path, encoder):
 KILLED = """
 import json, os, sys
 from pathlib import Path
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 encoder, data, out, stop = sys.argv[1:]
 def watch(status):
     if status.step == int(stop):
@@ -169,7 +169,7 @@ def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path, encoder):
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     process.join(60)
-    assert process.exitcode == 130 and "--resume continues it" in log.read_text()
+    assert process.exitcode == 130 and "rerun with --resume" in log.read_text()
     assert list((tmp_path / "run" / "checkpoints").glob("step-*/optimizer.safetensors"))
 
 

@@ -22,7 +22,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.models.gpt import Gpt1, Gpt2
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.finetuned import ReportedTaskRun, transformers_code
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.finetuning.settings import settings_for
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.tasks.datasets import find_task

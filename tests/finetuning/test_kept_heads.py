@@ -9,7 +9,7 @@ import torch
 from hornbook.interop.folder import load_model, read_weights
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.finetuning.layers import keeps_head, with_head
 from hornbook.runs.finetuning.settings import TaskSettings
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import rules
 
-from hornbook.runs.finetuning.finetune import FinetuneResult, open_and_run
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import FinetuneResult, open_and_run
 
 LEARNED = 0.95
 NUM_DEV = 100

@@ -10,10 +10,10 @@ from word_rules import FAST, tiny_encoder
 
 from hornbook.evaluation.baselines import tagger
 from hornbook.evaluation.baselines.baseline import baseline
+from hornbook.evaluation.baselines.linear import fit_classes, fit_several
 from hornbook.evaluation.baselines.probe import probe
-from hornbook.evaluation.baselines.shallow import fit_classes, fit_several
 from hornbook.evaluation.label_curve import label_curve
-from hornbook.train.job import Outcome
+from hornbook.train.job import Outcome, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -188,13 +188,14 @@ def test_the_steps_of_the_bilstm_are_not_captured(tmp_path, encoder, monkeypatch
 
     def stopped(out, job, *others):
         seen.append(job.objective.is_capturable)
-        return Outcome("stopped", 0, 0, 0.0, {}, None, None)
+        raise Stopped(Outcome("stopped", 0, 0, 0.0, {}, None))
 
     monkeypatch.setattr(tagger, "train", stopped)
     monkeypatch.setattr(tagger, "WIDTH", 8)
     folder = word_rules.write_tags(tmp_path / "tags")
-    found = probe(encoder, str(folder), "tagging", tmp_path / "out", method="bilstm", overrides=FAST)
-    assert found.ended == "stopped" and seen == [False]
+    with pytest.raises(Stopped):
+        probe(encoder, str(folder), "tagging", tmp_path / "out", method="bilstm", overrides=FAST)
+    assert seen == [False]
 
 
 def test_the_bilstm_scores_what_has_tags(tmp_path, encoder, monkeypatch):

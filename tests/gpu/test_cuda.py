@@ -16,6 +16,7 @@ from hornbook.objectives import clm
 from hornbook.objectives.clm import ClmObjective
 from hornbook.objectives.vocabulary_loss import can_fuse_loss, summed_loss
 from hornbook.train import randomness
+from hornbook.train.job import Stopped
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
@@ -220,7 +221,8 @@ def test_the_loop_learns_stops_and_resumes(tmp_path):
         if status.step == 60:
             signal.raise_signal(signal.SIGTERM)
 
-    assert train(tmp_path, job(), settings, device, stop).ended == "stopped"
+    with pytest.raises(Stopped):
+        train(tmp_path, job(), settings, device, stop)
     assert train(tmp_path, job(), settings, device, lambda status: None).ended == "finished"
     lines = [line for line in read_metrics(tmp_path) if line["kind"] == "validation"]
     assert lines[-1]["loss"] < 4.5  # guessing gives log 60 + log 2 = 4.79

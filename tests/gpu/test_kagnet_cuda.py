@@ -6,7 +6,7 @@ from reasoning.test_kagnet_head import encoded, make
 from tool_questions import questions, write_graph
 
 from hornbook.inference.explaining import explain
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.step import bucketed
 

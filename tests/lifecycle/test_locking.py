@@ -15,7 +15,7 @@ import hornbook as library
 from hornbook.data.build import build_corpus
 from hornbook.lifecycle import locking
 from hornbook.lifecycle.locking import file_lock, run_lock
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.pretraining.pretrain import pretrain
 
 HOLDS = """

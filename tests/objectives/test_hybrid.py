@@ -24,6 +24,7 @@ from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.train.cuda_graphs import bucket_for, padded_to_bucket
+from hornbook.train.job import Stopped
 from hornbook.train.objective import StepInputs
 from hornbook.train.parallel.sharding import checkpoint_activations
 from hornbook.train.step import bucketed
@@ -242,7 +243,8 @@ def test_both_terms_are_learned_and_logged(trained):
 def test_a_resumed_run_has_the_same_weights(trained, tmp_path):
     more = {"family": "gpt2", "overrides": HYBRID | {"masking.probability": 0.3, "masking.final_probability": 0.15}}
     run(tmp_path / "whole", trained / "corpus", steps=8, **more)
-    run(tmp_path / "stopped", trained / "corpus", steps=8, on_progress=lambda status: status.step >= 5, **more)
+    with pytest.raises(Stopped):
+        run(tmp_path / "stopped", trained / "corpus", steps=8, on_progress=lambda status: status.step >= 5, **more)
     assert not same(tmp_path / "whole", tmp_path / "stopped")
     run(tmp_path / "stopped", trained / "corpus", steps=8, resume=True, **more)
     assert same(tmp_path / "whole", tmp_path / "stopped")

@@ -10,7 +10,7 @@ from tiny import TINY_MODEL
 
 import hornbook
 from hornbook.lifecycle.run_folder import read_metrics
-from hornbook.runs.finetuning import finetune as finetuning
+from hornbook.runs.finetuning import single_run as finetuning
 from hornbook.runs.pretraining import pretrain as pretraining
 from hornbook.train import loop, step
 from hornbook.train.parallel import gradients

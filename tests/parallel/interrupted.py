@@ -1,11 +1,13 @@
 """Runs of ranks that are stopped, run out of memory, roll back or fail."""
 
+import contextlib
 import signal
 from pathlib import Path
 
 import torch
 from parallel.curves import pretrained
 
+from hornbook.train.job import Stopped
 from hornbook.train.parallel import gradients
 from hornbook.train.parallel.gradients import GradientSums
 from hornbook.train.parallel.ranks import current_ranks
@@ -24,7 +26,8 @@ def resumed(out: str, corpus: str, steps: int, stop_at: int | None = None, setti
         return train_step(stepper, batch, number, lr)
 
     Stepper.train_step = interrupted
-    pretrained(Path(out), "bert-tiny", settings, corpus, steps, resume=True)
+    with contextlib.suppress(Stopped):
+        pretrained(Path(out), "bert-tiny", settings, corpus, steps, resume=True)
 
 
 def out_of_memory(out: str, corpus: str) -> None:

@@ -1,5 +1,6 @@
 """Steps with whole and with sharded weights, in float64."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from parallel.curves import SMALL_PARTS, Recording, curve_of, finetuned, in_floa
 
 from hornbook.runs.pretraining import pretrain as pretraining
 from hornbook.train import loop, step
+from hornbook.train.job import Stopped
 from hornbook.train.parallel.ranks import current_ranks
 
 STEPS = 8
@@ -31,7 +33,7 @@ TASK = {"runtime.threads": 1, "layers.dropout": 0.0, "optimizer.lr": 3e-3, "vali
 
 def steps(folder: str, corpus: str, encoder: str, rows: list, shard: bool) -> None:
     """Trains each case and writes the curves to `curves.json`; a fine-tuned run with empty parts comes last."""
-    from hornbook.runs.finetuning import finetune as finetuning
+    from hornbook.runs.finetuning import single_run as finetuning
 
     pretraining.train = finetuning.train = in_float64
     step.Stepper = Recording
@@ -54,7 +56,8 @@ def steps(folder: str, corpus: str, encoder: str, rows: list, shard: bool) -> No
 def resumed_otherwise(folder: str, corpus: str, last: int) -> None:
     """A run with Muon, up to step `last`; on one rank it is not sharded."""
     stop = {"on_progress": lambda status: status.step >= last}
-    pretrained(Path(folder), "gpt2-small", CASES["pre-norm, muon"][1] | SHARDED, corpus, STEPS, resume=True, **stop)
+    with contextlib.suppress(Stopped):
+        pretrained(Path(folder), "gpt2-small", CASES["pre-norm, muon"][1] | SHARDED, corpus, STEPS, resume=True, **stop)
 
 
 def local_sizes(folder: str, corpus: str) -> None:

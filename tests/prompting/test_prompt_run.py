@@ -93,7 +93,7 @@ def test_resume_after_kill(gpt, task, data, tmp_path):
     expected = hornbook.prompt(gpt, task, data, whole, shots=(0, 1, 2), seeds=2, log=quiet)
     code = (
         "import time\nfrom hornbook.evaluation.prompting import prompt as run\n"
-        "from hornbook.evaluation.prompting.asking import PromptEvaluator\n"
+        "from hornbook.evaluation.prompting.evaluator import PromptEvaluator\n"
         "ask = PromptEvaluator.ask\n"
         "def slow(self, items, prompts, seed, progress):\n"
         "    if 'train' in prompts[0].text and seed: time.sleep(600)\n"

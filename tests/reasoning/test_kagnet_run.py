@@ -14,7 +14,7 @@ from hornbook.files import read_json
 from hornbook.graph.embedding.training import embed_graph
 from hornbook.inference.explaining import explain
 from hornbook.inference.predictor import load_predictor
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 
 FAST = {"runtime.threads": 1, "layers.frozen": -1, "reason.width": 32}
 QUIET = {"log": lambda words: None}
@@ -119,7 +119,7 @@ def test_names_are_escaped(tmp_path):
 KILLED = """
 import os, sys
 from tool_questions import questions
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 encoder, graph, vectors, out, stop = sys.argv[1:]
 def watch(status):
     if status.unit == "step" and status.step == int(stop):

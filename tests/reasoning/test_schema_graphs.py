@@ -11,7 +11,7 @@ from hornbook.graph.embedding.training import embed_graph
 from hornbook.graph.embedding.vectors import open_vectors
 from hornbook.graph.graph import open_graph
 from hornbook.graph.schema import SchemaBuilder, shuffled_entities
-from hornbook.graph.settings import ReasonSettings
+from hornbook.graph.settings import KagnetSettings
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def statement_of(schema, number):
 @pytest.mark.parametrize("vectors", [None, Plausible()], ids=["no vectors", "vectors"])
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_schema_graphs_are_those_of_a_slow_search(graph, hops, vectors):
-    limits = ReasonSettings(hops=hops, paths=4, pairs=3, min_score=0.2)
+    limits = KagnetSettings(hops=hops, paths=4, pairs=3, min_score=0.2)
     draw = np.random.default_rng(hops)
     asked = [
         (draw.choice(25, 4, replace=False).tolist(), [draw.choice(25, n, replace=False).tolist() for n in (1, 2, 3)])
@@ -228,5 +228,5 @@ def test_a_shuffled_graph_replaces_entities_by_others_of_similar_degree(graph, m
     ordered = np.sort(degrees)[::-1]
     widest = max(ordered[i] - ordered[min(i + 4, len(ordered) - 1)] for i in range(0, len(ordered), 5))
     assert (np.abs(degrees - degrees[found]) <= widest).all()
-    builder = SchemaBuilder(graph, settings=ReasonSettings(control="shuffled-graph"))
+    builder = SchemaBuilder(graph, settings=KagnetSettings(control="shuffled-graph"))
     assert builder.ground(["e3 e4"]) == [[found[graph.find("e3")[0]], found[graph.find("e4")[0]]]]

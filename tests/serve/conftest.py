@@ -15,7 +15,7 @@ from small_gpts import saved_gpt
 from tiny_runs import run
 from tool_questions import questions, write_graph
 
-from hornbook.runs.finetuning.api import finetune
+from hornbook.runs.finetuning.finetune import finetune
 
 NAMES = ("first", "texts", "tags", "answers", "choices", "numbers", "alike", "gpt")
 PAIRS = [

@@ -6,6 +6,7 @@ from safetensors.torch import load_file
 
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints, kept_folder
+from hornbook.train.job import Stopped
 from hornbook.train.loop import train
 from hornbook.train.settings import CheckpointSettings
 from train.small import CPU, small_job, small_settings
@@ -76,8 +77,8 @@ def test_a_killed_run_keeps_the_same(tmp_path, keeping, step):
 
 
 def test_stop_from_on_progress_and_exact_resume(tmp_path, keeping):
-    outcome = train(tmp_path, small_job(), settings(keep_at=KEEP_AT), CPU, lambda status: status.step >= 13)
-    assert (outcome.ended, outcome.step) == ("stopped", 13)
+    with pytest.raises(Stopped, match="stopped at step 13"):
+        train(tmp_path, small_job(), settings(keep_at=KEEP_AT), CPU, lambda status: status.step >= 13)
     assert Checkpoints(tmp_path).last_step() == 13
     assert train(tmp_path, small_job(), settings(keep_at=KEEP_AT), CPU, lambda status: None).ended == "finished"
     assert same(tmp_path, keeping)

@@ -16,6 +16,7 @@ from hornbook.files import read_json
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.job import Stopped
 from hornbook.train.loop import Diverged, train
 from hornbook.train.loss_spikes import LossSpikeDetector
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -106,8 +107,9 @@ def test_a_stopped_run_resumes_bit_for_bit(unbroken, tmp_path):
         if status.step == 17:
             signal.raise_signal(signal.SIGTERM)
 
-    first = run(tmp_path, on_progress=stop)
-    assert (first.ended, first.step) == ("stopped", 17)
+    with pytest.raises(Stopped) as stopped:
+        run(tmp_path, on_progress=stop)
+    assert (stopped.value.outcome.ended, stopped.value.outcome.step) == ("stopped", 17)
     second = run(tmp_path)
     assert (second.ended, second.step) == ("finished", 40)
     assert same(weights(unbroken), weights(tmp_path))
@@ -156,8 +158,9 @@ def test_a_stop_does_not_wait_for_the_other_micro_batches(tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)
 
     job.model.register_forward_pre_hook(stop_in_the_second)
-    outcome = run(tmp_path / "stopped", settings, job)
-    assert (outcome.ended, outcome.step, num_passes) == ("stopped", 0, 2)
+    with pytest.raises(Stopped) as stopped:
+        run(tmp_path / "stopped", settings, job)
+    assert (stopped.value.outcome.step, num_passes) == (0, 2)
     assert run(tmp_path / "stopped", settings).ended == "finished"
     assert same(weights(tmp_path / "stopped"), weights(tmp_path / "unbroken"))
 
@@ -210,7 +213,8 @@ def test_a_half_written_checkpoint_is_not_used(unbroken, tmp_path):
         if status.step == 20:
             signal.raise_signal(signal.SIGTERM)
 
-    run(tmp_path, settings, on_progress=stop)
+    with pytest.raises(Stopped):
+        run(tmp_path, settings, on_progress=stop)
     half = tmp_path / "checkpoints" / ".step-00000030.999999999.tmp"
     half.mkdir()
     (half / "model.safetensors").write_bytes(b"half")
@@ -265,7 +269,8 @@ def test_a_rollback_survives_a_stop(tmp_path):
         if status.step == 25:
             signal.raise_signal(signal.SIGTERM)
 
-    run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)), on_progress=stop)
+    with pytest.raises(Stopped):
+        run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)), on_progress=stop)
     run(tmp_path / "cut", job=bad.break_losses(small_job(make_batch=bad)))
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.job import Stopped
 from hornbook.train.loop import train
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings, ValidationSettings
@@ -137,7 +138,8 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(tmp_path, settings):
         return load_file(folder / "model.safetensors")
 
     whole = run(tmp_path / "whole")
-    run(tmp_path / "broken", stop)
+    with pytest.raises(Stopped):
+        run(tmp_path / "broken", stop)
     assert Checkpoints(tmp_path / "broken").last_step() == 15
     broken = run(tmp_path / "broken")
     assert all(torch.equal(value, broken[name]) for name, value in whole.items())

@@ -4,8 +4,8 @@ import pytest
 import torch
 from tiny import TINY_MODEL
 
-from hornbook.runs.finetuning.api import finetune
 from hornbook.runs.finetuning.checking import check
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.train.runtime import torch_settings_restored
 

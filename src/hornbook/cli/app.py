@@ -129,29 +129,23 @@ def log_problems(problems: dict) -> None:
 
 
 @contextmanager
-def report_interruption(out: Path) -> Iterator[None]:
-    """Wraps a run on a task: after Ctrl-C, logs how to resume it and exits with status 130."""
-    from hornbook.runs.finetuning.api import Stopped
+def report_interruption(out: Path, to_resume: str = "rerun with --resume") -> Iterator[None]:
+    """Wraps a command that trains: if it is stopped, logs how to resume it and exits with status 130."""
     from hornbook.runs.finetuning.record import START_FILES
+    from hornbook.train.job import Stopped
 
     try:
         yield
     except Stopped as stopped:
-        log(str(stopped))
+        log(f"stopped at step {stopped.outcome.step:,} and saved in {out}; {to_resume}")
         print_json({"out": str(out), **vars(stopped.outcome)})
         sys.stdout.flush()
         raise typer.Exit(130) from None
     except KeyboardInterrupt:  # before training: during augmentation or while teacher outputs are cached
         if not any((out / mark).exists() for mark in START_FILES):
             raise
-        log(f"stopped; the progress is saved in {out}: rerun with --resume")
+        log(f"stopped; the progress is saved in {out}: {to_resume}")
         raise typer.Exit(130) from None
-
-
-def exit_if_stopped(outcome) -> None:
-    """Exits with status 130 if a run was stopped."""
-    if outcome.ended == "stopped":
-        raise typer.Exit(130)
 
 
 def refuse_unused_options(why: str, is_given: dict[str, bool]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import app, print_json
+from hornbook.cli.app import app, print_json, report_interruption
 from hornbook.cli.finetuning import TaskName, print_scores
 from hornbook.cli.options import (
     Device,
@@ -24,6 +24,7 @@ from hornbook.terminal import TrainingDisplay, log, print_result, table
 
 NeededData = option(str, "The folder of a known data set, or your own table.", "--data")
 Out = option(Path, "Run folder to write.")
+RERUN = "rerun the command to resume"
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
@@ -44,7 +45,7 @@ def baseline_command(
     from hornbook.evaluation.baselines.baseline import baseline
 
     options = {"model": model, "word_vectors": word_vectors, "seed": seed, "overrides": parse_overrides(None, device)}
-    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), report_interruption(out, RERUN), TrainingDisplay() as display:
         result = baseline(name, data, task, out, **options, **reading, on_progress=display, log=log)
     _report_scored(result, out)
 
@@ -69,21 +70,12 @@ def probe_command(
 
     options = {"method": method, "layers": layers, "pooling": pooling, "seed": seed}
     options["overrides"] = parse_overrides(None, device)
-    with overwriting(out, RUN, overwrite), TrainingDisplay() as display:
+    with overwriting(out, RUN, overwrite), report_interruption(out, RERUN), TrainingDisplay() as display:
         result = probe(model, data, task, out, **options, **reading, on_progress=display, log=log)
     _report_scored(result, out)
 
 
-def _exit_if_stopped(result, out: Path) -> None:
-    from hornbook.train.job import Outcome
-
-    if isinstance(result, Outcome):
-        log(f"stopped and saved in {out}; rerun the command to resume")
-        raise typer.Exit(130)
-
-
 def _report_scored(result, out: Path) -> None:
-    _exit_if_stopped(result, out)
     print_scores(result.scores)
     if result.degenerate:
         log(f"note: {result.degenerate}")
@@ -114,9 +106,9 @@ def label_curve_command(
 
     options = {"sizes": comma_separated(sizes), "methods": comma_separated(methods), "seeds": seeds, "join": join}
     options["overrides"] = parse_overrides(None, device)
-    with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume=join)
+    with replaced, report_interruption(out, RERUN), TrainingDisplay() as display:
         curve = label_curve(model, data, task, out, **options, **reading, on_progress=display, log=log)
-    _exit_if_stopped(curve, out)
     rows = [
         (point["method"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
         for point in curve["points"]

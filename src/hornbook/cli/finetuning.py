@@ -5,7 +5,6 @@ from typing import Any
 
 from hornbook.cli.app import (
     app,
-    exit_if_stopped,
     print_json,
     refuse_missing,
     refuse_unused_options,
@@ -91,7 +90,7 @@ def finetune_command(
     overrides = parse_overrides(override, device)
     overrides |= as_overrides(head=head, pair_encoding=pair_encoding)
     if any(value is not None for value in (reason, graph, vectors)):
-        from hornbook.runs.finetuning.api import graph_overrides
+        from hornbook.runs.finetuning.finetune import graph_overrides
 
         overrides |= graph_overrides(reason, graph, vectors)
     settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
@@ -109,7 +108,7 @@ def finetune_command(
         finetune_as_text(model, data, out, overrides | as_overrides(**settings), resume, overwrite, show)
         return
     if show:
-        from hornbook.runs.finetuning.api import resolve_settings
+        from hornbook.runs.finetuning.finetune import resolve_settings
         from hornbook.runs.finetuning.record import FinetuneRequest
 
         request = FinetuneRequest.of(model, data, task or "classification", **options)
@@ -125,12 +124,12 @@ def finetune_command(
         print_summary(check(data, task or "classification", model or AUTO, **options, num_runs=num_runs))
         return
     if resume and data is None:
-        from hornbook.runs.finetuning.api import recorded_request
+        from hornbook.runs.finetuning.finetune import recorded_request
 
         data = recorded_request(out).get("data")
     if data is None or out is None:
         refuse_missing("--data" if data is None else "--out", "finetune", out, resume)
-    from hornbook.runs.finetuning.api import finetune
+    from hornbook.runs.finetuning.finetune import finetune
 
     options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}
     replaced = overwriting(out, RUN, overwrite, resume)
@@ -157,15 +156,12 @@ def finetune_as_text(
         return
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")
-    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, report_interruption(out), TrainingDisplay() as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
-    if outcome.ended == "stopped":
-        log(f"stopped at step {outcome.step:,} and saved in {out}; rerun with --resume")
-    else:
-        print_result(f"{out}: {outcome.ended}")
-        log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
+    print_result(f"{out}: {outcome.ended}")
+    log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
     print_json({"out": str(out), **vars(outcome)})
-    exit_if_stopped(outcome)
 
 
 def print_summary(summary: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from hornbook.cli.app import (
     app,
-    exit_if_stopped,
     or_recorded,
     print_json,
     refuse_missing,
@@ -100,11 +99,11 @@ def pretrain_command(
     resume, overwrite = as_restarted(resume, overwrite)
     from hornbook.runs.pretraining.pretrain import pretrain
 
-    with overwriting(out, RUN, overwrite, resume), TrainingDisplay() as display:
+    replaced = overwriting(out, RUN, overwrite, resume)
+    with replaced, report_interruption(out), TrainingDisplay() as display:
         outcome = pretrain(preset, corpus or [], out, **options, resume=resume, on_progress=display, log=log)
     report_outcome(out, outcome)
     print_json({"out": str(out), **vars(outcome)})
-    exit_if_stopped(outcome)
 
 
 def show_unmeasured(settings, minutes: float | None, new_model=None) -> None:
@@ -122,9 +121,6 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
         log(f"{out} is already finished")
         return
     progress = f"{counted(outcome.step, 'step')}, {short(outcome.tokens)} tokens, {duration(outcome.seconds)}"
-    if outcome.ended == "stopped":
-        log(f"stopped and saved at {progress}; rerun with --resume")
-        return
     run = read_json(out / "run.json")
     terms = run.get("terms", {})
     formula = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
@@ -218,7 +214,7 @@ def distill_command(
     if task is not None and data is None and not resume:
         raise ValueError("--task needs --data; see 'hornbook distill --help'")
     from hornbook.runs.distillation.distill import distill
-    from hornbook.runs.finetuning.api import FinetuneResult
+    from hornbook.runs.finetuning.finetune import FinetuneResult
 
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out), TrainingDisplay() as display:
@@ -228,7 +224,6 @@ def distill_command(
         return
     report_outcome(out, result, can_fill_masks="mlm" in result.last)
     print_json({"out": str(out), **vars(result)})
-    exit_if_stopped(result)
 
 
 @app.command("plan", epilog="Example: hornbook plan bert-large --devices 8 --device-memory 80")

@@ -10,7 +10,7 @@ For a given size and seed, every method trains on the same examples, sampled fro
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,18 +21,18 @@ import numpy as np
 from hornbook.config import checked
 from hornbook.evaluation.baselines.baseline import NAMES, baseline_labelled
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
-from hornbook.evaluation.baselines.shallow import start_run
+from hornbook.evaluation.baselines.scored_folder import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.requests import with_device
-from hornbook.lifecycle.run_folder import SCORES, ignore
+from hornbook.lifecycle.run_folder import SCORES, Log, ignore
 from hornbook.metrics.confidence_intervals import mean_interval
-from hornbook.runs.finetuning.finetune import FinetuneResult, clean_up, run_once
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
-from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
+from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import clean_up, run_once
 from hornbook.tasks.records import Example
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import OnProgress
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import torch_settings_restored
 
@@ -67,9 +67,9 @@ def label_curve(
     device: str = "auto",
     keep_models: bool = False,
     join: bool = False,
-    on_progress: Callable[[Status], None] = ignore,
+    on_progress: OnProgress = ignore,
     log: Log = ignore,
-) -> dict[str, Any] | Outcome:
+) -> dict[str, Any]:
     """Scores by number of labels, as in `curve.json`. Calling it again continues where it stopped, or adds more sizes,
     methods or seeds.
 
@@ -82,7 +82,7 @@ def label_curve(
     least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted unless `keep_models`.
     With `join`, the runs are shared with other processes that have the same arguments and `out`: each takes runs that
     none has taken, and waits for the rest; those of a process that dies are taken over. `device` defaults to a GPU if
-    there is one. Returns an `Outcome` if training was stopped.
+    there is one. Raises `Stopped` if a training was stopped.
     """
     known = ("features", "finetune", *NAMES)
     if unknown := [method for method in methods if method not in known]:
@@ -101,9 +101,8 @@ def label_curve(
     job_locks = JobLocks(out, is_shared=join)
     with job_locks.wait_for("start"):
         curve.start()
-    for name in job_locks.share(curve.missing, curve.is_done, lambda: False, log):
-        if isinstance(result := curve.run(name, on_progress, log), Outcome):
-            return result
+    for name in job_locks.share(curve.missing, curve.is_done, should_stop=lambda: False, log=log):
+        curve.run(name, on_progress, log)
         with job_locks.wait_for("results"):
             curve.write()
     for name in curve.runs:
@@ -148,22 +147,20 @@ class _Curve:
         options = self.features | {"word_vectors": self.word_vectors}
         start_run(self.out, "label-curve", self.request, options, self.inputs.data)
 
-    def run(self, name: str, on_progress: Callable[[Status], None], log: Log) -> TaskResult | Outcome:
+    def run(self, name: str, on_progress: OnProgress, log: Log) -> None:
         method, size, seed = self.runs[name]
         log(f"{list(self.runs).index(name) + 1} of {len(self.runs)}: {method}, {size:,} examples, seed {seed}")
         request = replace(self.request, seed=seed, overrides=self.request.overrides | {"examples": size})
         examples, folder, inputs = _sample(self.inputs, size, seed), self.folder(name), self.inputs
         if method in FINETUNED or (method == "features" and inputs.spec.task.label_scope == "passage"):
-            result = _train(method, folder, request, inputs, examples, on_progress)
+            _train(method, folder, request, inputs, examples, on_progress)
         elif method == "features":
-            chosen = _with_train(inputs, with_defaults(request), examples)
-            result = probe_inputs(folder, request, chosen, **self.features, on_progress=on_progress)
+            chosen = inputs.with_request(with_defaults(request)).replaced(train=examples)
+            probe_inputs(folder, request, chosen, **self.features, on_progress=on_progress)
         else:
-            chosen = _with_train(inputs, request, examples)
-            result = baseline_labelled(method, folder, request, chosen, word_vectors=self.word_vectors)
-        if not isinstance(result, Outcome):
-            _drop_weights(folder, self.keep_models)
-        return result
+            chosen = inputs.with_request(request).replaced(train=examples)
+            baseline_labelled(method, folder, request, chosen, word_vectors=self.word_vectors)
+        _drop_weights(folder, self.keep_models)
 
     def tidy(self, name: str) -> None:
         """The last steps of a finished run, which may have been killed before them."""
@@ -232,8 +229,8 @@ def _train(
     request: FinetuneRequest,
     inputs: Inputs,
     examples: list[Example],
-    on_progress: Callable[[Status], None],
-) -> FinetuneResult | Outcome:
+    on_progress: OnProgress,
+) -> None:
     settings, overrides = inputs.settings, dict(request.overrides)
     if "epochs" not in overrides:
         steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
@@ -244,14 +241,8 @@ def _train(
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
     request = replace(request, from_scratch=method == "from-scratch", overrides=overrides)
-    chosen = _with_train(inputs, request, examples)
-    return run_once(folder, chosen, on_progress, log=lambda message: None)  # the data were already logged once
-
-
-def _with_train(inputs: Inputs, request: FinetuneRequest, examples: list[Example]) -> Inputs:
-    chosen = replace(inputs.with_request(request), train=examples)
-    vars(chosen)["encoded_dev"] = inputs.encoded_dev
-    return chosen
+    chosen = inputs.with_request(request).replaced(train=examples)
+    run_once(folder, chosen, on_progress, log=ignore)  # the data were already logged once
 
 
 def _interval(of_seeds: list[dict[str, float]], metric: str, in_percent: bool) -> dict[str, Any]:

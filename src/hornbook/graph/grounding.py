@@ -18,7 +18,7 @@ from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.paths import expand
 from hornbook.graph.schema import SchemaBuilder, SchemaGraphs
-from hornbook.graph.settings import ReasonSettings
+from hornbook.graph.settings import KagnetSettings
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.models.head_config import KagNetConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, ConceptEdges, ConceptNodes, ConceptPairs, ConceptPaths
@@ -33,7 +33,7 @@ RECORDED = ("method", "graph", "vectors", "hops", "paths", "pairs", "min_score",
 class Grounder:
     """A graph, perhaps with vectors, that questions are grounded in. `on_progress` is called while they are."""
 
-    def __init__(self, settings: ReasonSettings, graph: Graph, vectors: GraphVectors | None):
+    def __init__(self, settings: KagnetSettings, graph: Graph, vectors: GraphVectors | None):
         self.settings, self.graph, self.vectors = settings, graph, vectors
         self.builder = SchemaBuilder(graph, vectors, settings)
         self.on_progress: Progress = ignore
@@ -146,7 +146,7 @@ class SchemaStreams:
         }
 
 
-def open_grounder(settings: ReasonSettings) -> Grounder:
+def open_grounder(settings: KagnetSettings) -> Grounder:
     """Opens the graph and the vectors that the settings name."""
     graph = open_graph(settings.graph)
     return Grounder(settings, graph, None if settings.vectors is None else open_vectors(settings.vectors, graph))
@@ -157,7 +157,7 @@ def open_saved_grounder(record: Mapping[str, Any], run: Path, graph: str | Path 
     are looked for where they were and, under the same names, in the run folder, next to it, and in the working
     directory. Raises a `ValueError` if they changed."""
     with refusing_damage(run / "task.json"):
-        settings = ReasonSettings(**{name: record[name] for name in RECORDED})
+        settings = KagnetSettings(**{name: record[name] for name in RECORDED})
         expected = {name: record["fingerprints"][name] for name in ("graph", "graph_vectors")}
     graph = _locate(settings.graph, run) if graph is None else str(graph)
     settings = replace(settings, graph=graph, vectors=_locate(settings.vectors, run))

@@ -18,7 +18,7 @@ import numpy as np
 
 from hornbook.graph.graph import Graph, GraphPath, Hop
 from hornbook.graph.paths import Adjacency, expand, position_in_group
-from hornbook.graph.settings import ReasonSettings
+from hornbook.graph.settings import KagnetSettings
 from hornbook.lifecycle.run_folder import ignore
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class SchemaBuilder:
     []
     """
 
-    def __init__(self, graph: Graph, vectors: "GraphVectors | None" = None, settings: ReasonSettings | None = None):
-        self.graph, self.vectors, self.settings = graph, vectors, settings or ReasonSettings()
+    def __init__(self, graph: Graph, vectors: "GraphVectors | None" = None, settings: KagnetSettings | None = None):
+        self.graph, self.vectors, self.settings = graph, vectors, settings or KagnetSettings()
         is_shuffled = self.settings.control == "shuffled-graph"
         self.replaced_by = shuffled_entities(graph.adjacency) if is_shuffled else None
 

@@ -40,7 +40,7 @@ class GraphEmbeddingSettings(ValidatedSettings, group=""):
 
 
 @dataclass(frozen=True)
-class ReasonSettings(ValidatedSettings, group="reason"):
+class KagnetSettings(ValidatedSettings, group="reason"):
     """The defaults are KagNet's (Lin et al. 2019, arXiv 1909.02151), except for the numbers of paths and pairs, which
     it does not limit."""
 

@@ -88,8 +88,8 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), `stopped` (by a signal
-    or `on_progress`, and saved) or `already finished` (by an earlier process). `last`: the last metrics."""
+    """The end of a run. `ended` is `finished`, `finished early` (validation stopped improving), `already finished` (by
+    an earlier process) or, in the exception `Stopped`, `stopped`. `last`: the last metrics."""
 
     ended: str
     step: int
@@ -104,6 +104,15 @@ class Outcome:
         """The outcome of a run with this state, as in the `state.json` of its last checkpoint."""
         names = ("step", "tokens", "seconds", "best", "best_step")
         return cls(ended, last=last or {}, **{name: state[name] for name in names})
+
+
+class Stopped(RuntimeError):
+    """Raised by everything that trains if a signal, or `on_progress` by returning True, stopped it. Its state is saved:
+    the same call, with `resume=True` where there is such an argument, continues it. `outcome` is how far it came."""
+
+    def __init__(self, outcome: Outcome):
+        super().__init__(f"stopped at step {outcome.step:,} and saved: the same call continues it, with resume=True")
+        self.outcome = outcome
 
 
 OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved

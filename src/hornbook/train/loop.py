@@ -16,7 +16,7 @@ from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.ema import WEIGHTS, AveragedWeights
-from hornbook.train.job import OnProgress, Outcome, State, Status, TrainingJob
+from hornbook.train.job import OnProgress, Outcome, State, Status, Stopped, TrainingJob
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
 from hornbook.train.metrics_log import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -32,8 +32,8 @@ class Diverged(RuntimeError):
 
 
 def train(run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
-    """Starts or resumes the training in the folder `run`, until the last step, a signal, or `on_progress` stops it. All
-    processes that torchrun started call it with the same arguments."""
+    """Starts or resumes the training in the folder `run`. Raises `Stopped` if a signal or `on_progress` stopped it
+    before its last step. All processes that torchrun started call it with the same arguments."""
     settings.refuse_steps_beyond_the_run()
     with run_lock(run):
         loop = _Loop(Path(run), job, settings, runtime, on_progress)
@@ -113,7 +113,9 @@ class _Loop:
             self._save()
         finally:
             self.log.close()
-        ended = "stopped" if not self._is_finished() else "finished early" if self.state.ended_early else "finished"
+        if not self._is_finished():
+            raise Stopped(Outcome.from_state("stopped", vars(self.state), self.values))
+        ended = "finished early" if self.state.ended_early else "finished"
         return Outcome.from_state(ended, vars(self.state), self.values)
 
     def _is_finished(self) -> bool:

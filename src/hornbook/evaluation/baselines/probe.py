@@ -4,25 +4,26 @@ Texts, pairs and choices go through logistic regression (ridge regression for nu
 regression or a two-layer BiLSTM. To train a probe by gradient descent, fine-tune with `layers.frozen=-1`.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.evaluation.baselines.shallow import Fitted, finish, fit_classes, fit_labels, sampled_words, start_run
+from hornbook.evaluation.baselines.linear import Fitted, fit_classes, fit_labels, sampled_words
+from hornbook.evaluation.baselines.scored_folder import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
-from hornbook.lifecycle.run_folder import ignore
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs, refuse_without_baselines
-from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult
+from hornbook.lifecycle.run_folder import Log, ignore
+from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
+from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.tasks.task import Task
-from hornbook.train.job import Outcome, Status
+from hornbook.train.job import OnProgress
 from hornbook.train.runtime import choose_runtime, torch_settings_restored
 
 Method = Literal["logistic", "bilstm"]
@@ -48,9 +49,9 @@ def probe(
     strict: bool = False,
     overrides: dict | None = None,
     device: str = "auto",
-    on_progress: Callable[[Status], None] = ignore,
+    on_progress: OnProgress = ignore,
     log: Log = ignore,
-) -> TaskResult | Outcome:
+) -> TaskResult:
     """Fits a separate model on frozen features of the encoder `model`, and writes its scores to the folder `out`.
 
     >>> import hornbook
@@ -60,7 +61,7 @@ def probe(
     `method` is `logistic` or, for tagging, `bilstm`. `pooling` is `cls` (the first token), `lasttoken` (for a causal
     model) or `mean` over the tokens of a text (the default); words are read at their first token. `overrides` are
     fine-tuning settings by their dotted name, such as `examples`, `task.max_length`, `task.pair_encoding` or, for the
-    BiLSTM, `epochs` and `optimizer.lr`. `device` defaults to a GPU if there is one. Returns an `Outcome` if training
+    BiLSTM, `epochs` and `optimizer.lr`. `device` defaults to a GPU if there is one. Raises `Stopped` if its training
     was stopped.
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
@@ -86,9 +87,9 @@ def probe_inputs(
     method: Method = "logistic",
     layers: str = DEFAULT_LAYERS,
     pooling: Pooling | None = None,
-    on_progress: Callable[[Status], None] = ignore,
+    on_progress: OnProgress = ignore,
     log: Log = ignore,
-) -> TaskResult | Outcome:
+) -> TaskResult:
     """Like `probe`, for data and a model that are already loaded."""
     task = inputs.spec.task
     _check(task, method, pooling)

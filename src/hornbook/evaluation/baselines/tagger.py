@@ -8,7 +8,6 @@ L tags.
 """
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +17,20 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.data.shards import load_array
-from hornbook.evaluation.baselines.shallow import finish
+from hornbook.evaluation.baselines.scored_folder import finish
 from hornbook.files import refusing_damage, replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
+from hornbook.lifecycle.run_folder import Log
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.job import TaskBatches, with_steps
-from hornbook.runs.finetuning.record import TaskResult
+from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.records import Example
-from hornbook.train.job import Outcome, Status, TrainingJob
+from hornbook.train.job import OnProgress, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
@@ -64,8 +64,8 @@ class Tagger(nn.Module):
 
 
 def fit_tagger(
-    out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: Callable[[Status], None], log: Log
-) -> TaskResult | Outcome:
+    out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: OnProgress, log: Log
+) -> TaskResult:
     """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
     splits: dict[str, tuple[list[Example], EncodedExamples]] = {
         "train": (inputs.train, inputs.encoded_train),
@@ -102,8 +102,6 @@ def fit_tagger(
     module = TrainingModule(model, objective)
     job = TrainingJob(module, batches, check, save, load, metric_for_best=task.metrics[0])
     outcome = train(out, job, settings, runtime, on_progress)
-    if outcome.ended == "stopped":
-        return outcome
     load(out / "best")
     fitted = {"width": WIDTH, "layers": NUM_LAYERS, "features": table.shape[1], "best_step": outcome.best_step}
 

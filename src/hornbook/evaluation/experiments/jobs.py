@@ -8,7 +8,7 @@ OUT/running/KEY/               unfinished job; deleted when it finishes
 Each arm is pre-trained, its sentence head evaluated, and its checkpoints fine-tuned (the last one first) before the
 next arm starts. On a machine that is only available for a while, finished arms then no longer need their weights.
 
-A stopped job returns None and resumes exactly in the next run; a finished job writes a file and is not run again.
+A stopped job raises `Stopped` and resumes exactly in the next run; a finished job writes a file and is not run again.
 """
 
 import dataclasses
@@ -18,7 +18,6 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,19 +27,19 @@ import torch
 from hornbook.data.sequences import SENTENCE_LAYOUTS
 from hornbook.evaluation.experiments.definition import TaskPlan
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, open_for
-from hornbook.evaluation.experiments.sentences import sentence_head_accuracies, shared_words_accuracies
+from hornbook.evaluation.experiments.sentence_pairs import sentence_head_accuracies, shared_words_accuracies
 from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
-from hornbook.lifecycle.run_folder import Log, read_metrics
-from hornbook.runs.finetuning.finetune import open_and_run
+from hornbook.lifecycle.run_folder import Log, ignore, read_metrics
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
 from hornbook.tasks.records import DataSet
 from hornbook.train.checkpoint import kept_folder
-from hornbook.train.job import OnProgress, Outcome, Status
+from hornbook.train.job import OnProgress, Outcome, Stopped
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # tells Linux to reset the peak resident size to the current one
@@ -154,7 +153,6 @@ class FinetuningArguments:
     data: str  # path of the data of the task
     out: str
     overrides: dict[str, Any]
-    direction: str | None = None  # in which a hybrid model reads minimal pairs
     until: float | None = None  # deadline in seconds since the epoch; the run then saves and stops
 
 
@@ -163,36 +161,33 @@ def run_pretraining(
     out: Path,
     resolved: ResolvedExperiment,
     corpora: list[str],
-    on_progress: Callable[[Status], bool | None],
+    on_progress: OnProgress,
     log: Log,
-) -> dict | None:
-    """Pre-trains an arm for its FLOPs, keeps its checkpoints, and records its cost; None if it was stopped."""
+) -> dict:
+    """Pre-trains an arm for its FLOPs, keeps its checkpoints, and records its cost."""
     arm, run = resolved.experiment.arm(job.arm), job.run_folder(out)
     peak_file = Path(out) / "running" / f"{job.key}.memory.json"
     torch.compiler.reset()  # torch recompiles a function at most 8 times, and arms differ in shapes
-    with PeakMemory() as peak:
-        outcome = pretrain(
-            arm.preset,
-            corpora,
-            run,
-            seed=job.seed,
-            recipe="published",
-            overrides=resolved.overrides_for(arm),
-            resume=True,
-            on_progress=on_progress,
-            log=log,
-        )
-    before = read_json(peak_file) if peak_file.exists() else {"bytes": 0}
-    memory = max(before, {"bytes": peak.bytes, "of": peak.of}, key=lambda each: each["bytes"])
-    if outcome.ended == "stopped":
-        write_json(peak_file, memory)
-        return None
-    record = _record(run, outcome, resolved, job) | {"memory": memory}
+    options = {"seed": job.seed, "recipe": "published", "overrides": resolved.overrides_for(arm), "resume": True}
+    peak = PeakMemory()
+    try:
+        with peak:
+            outcome = pretrain(arm.preset, corpora, run, **options, on_progress=on_progress, log=log)
+    except Stopped:
+        write_json(peak_file, _larger(peak, peak_file))
+        raise
+    record = _record(run, outcome, resolved, job) | {"memory": _larger(peak, peak_file)}
     write_json(job.file(out), record)
     for unneeded in ("checkpoints", "best"):  # the evaluated weights are in kept/
         shutil.rmtree(run / unneeded, ignore_errors=True)
     peak_file.unlink(missing_ok=True)
     return record
+
+
+def _larger(peak: "PeakMemory", file: Path) -> dict[str, Any]:
+    """The larger one of a peak and of that of the run before it was stopped, which is in the file."""
+    before = read_json(file) if file.exists() else {"bytes": 0}
+    return max(before, {"bytes": peak.bytes, "of": peak.of}, key=lambda each: each["bytes"])
 
 
 def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: ExperimentJob) -> dict[str, Any]:
@@ -222,8 +217,8 @@ def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: Expe
     }
 
 
-def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> dict | None:
-    """Fine-tunes a checkpoint on a task, records its score and deletes the run folder; None if it was stopped."""
+def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> dict:
+    """Fine-tunes a checkpoint on a task, records its score and deletes the run folder."""
     out, job, plan = Path(arguments.out), arguments.job, arguments.plan
     folder = out / "running" / job.key
     request = FinetuneRequest(
@@ -237,9 +232,7 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
         # Started with other paths or threads: fine-tuning is short, so it starts from scratch.
         shutil.rmtree(folder)
     began = time.monotonic()
-    result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, lambda message: None)
-    if isinstance(result, Outcome):
-        return None
+    result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, ignore)
     unit = 1.0 if plan.registered.task_class.in_percent else 100.0
     record = {
         "score": unit * result.scores["dev"][plan.metric_for_best]["value"],
@@ -253,10 +246,12 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
     return record
 
 
-def run_minimal_pairs(arguments: FinetuningArguments) -> dict:
+def run_minimal_pairs(job: ExperimentJob, out: Path, resolved: ResolvedExperiment, data: Path) -> dict:
     """Scores a checkpoint on minimal pairs, without training, and records its accuracies."""
-    began, device = time.monotonic(), arguments.overrides.get("runtime.device", "auto")
-    accuracies = minimal_pairs(arguments.weights, arguments.data, direction=arguments.direction, device=device)
+    experiment, began = resolved.experiment, time.monotonic()
+    direction = experiment.arm(job.arm).reads.get(job.task)
+    device = experiment.equal.finetuning.get("runtime.device", "auto")
+    accuracies = minimal_pairs(job.weights(out, resolved), data, direction=direction, device=device)
     record = {
         "score": 100 * accuracies.mean.value,
         "scores": {name: each.value for name, each in accuracies.paradigms.items()},
@@ -265,7 +260,7 @@ def run_minimal_pairs(arguments: FinetuningArguments) -> dict:
         "degenerate": None,
         "seconds": time.monotonic() - began,
     }
-    write_json(arguments.job.file(Path(arguments.out)), record)
+    write_json(job.file(out), record)
     return record
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
 from hornbook.evaluation.experiments.jobs import FinetuningArguments, release_memory, run_finetuning
 from hornbook.lifecycle.stopping import die_with_parent, disable_signal_handlers, starting_children
+from hornbook.train.job import Stopped
 
 POLL_SECONDS = 0.5  # interval at which a stop request is checked
 MAX_TRIES = 3  # of a fine-tuning run lost because a process of the pool was killed
@@ -119,6 +120,8 @@ def _run(arguments: FinetuningArguments) -> dict | None:
         return None
     try:
         return run_finetuning(arguments, should_stop)
+    except Stopped:
+        return None
     except RuntimeError as error:
         if "CUDA error" not in str(error):
             raise

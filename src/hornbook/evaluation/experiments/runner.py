@@ -13,7 +13,7 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from hornbook.evaluation.experiments.results import write_results
 from hornbook.evaluation.minimal_pairs import read_pairs
 from hornbook.files import num_cores
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
-from hornbook.lifecycle.run_folder import Log, RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore
 from hornbook.lifecycle.stopping import Signals
 from hornbook.report import formatting
 from hornbook.report.experiment import write_experiment_page
@@ -45,7 +45,7 @@ from hornbook.runs.pretraining.batches import names_of
 from hornbook.runs.pretraining.minutes import FEW_STEPS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
-from hornbook.train.job import Status
+from hornbook.train.job import OnProgress, Status, Stopped
 
 RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during fine-tuning
 
@@ -78,7 +78,7 @@ def reproduce(
     resume: bool = False,
     join: bool = False,
     device: str = "auto",
-    on_progress: Callable[[Status], None] | None = None,
+    on_progress: OnProgress | None = None,
     log: Log = print,
 ) -> ExperimentResult:
     """Runs or resumes an experiment, like the `hornbook reproduce` command.
@@ -108,12 +108,12 @@ def reproduce(
         recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
         flops = recorded.get("flops") if flops is None and minutes_each is None else flops
         overrides = recorded.get("set", {}) | dict(overrides or {})
-        experiment = _requested(read_experiment(name), arms, flops, seeds, overrides, device, log)
+        experiment = _requested(read_experiment(name), arms, flops, seeds, overrides, device)
         data_paths = find_tasks(experiment, Path(data), log)
         fingerprints = {task: fingerprint_of(experiment.task(task), path) for task, path in data_paths.items()}
         options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
         resolved = resolve(folder, run, experiment, corpora, fingerprints, minutes_each, log, options)
-    on_progress = on_progress or (lambda status: None)
+    on_progress = on_progress or ignore
     with Signals() as signals, contextlib.closing(Pool(processes)) as pool:
         return _Runner(out, resolved, corpora, data_paths, pool, job_locks, signals, until, on_progress, log).run()
 
@@ -125,14 +125,10 @@ def _requested(
     seeds: int | None,
     overrides: Mapping[str, Any],
     device: str,
-    log: Log,
 ) -> Experiment:
     """The experiment with what the arguments of `reproduce` change in it."""
     if arms is not None:
-        whole, experiment = experiment, experiment.with_arms(arms)
-        if len(experiment.arms) < len(whole.arms):
-            judged = f"{len(experiment.claims)} of {len(whole.claims)} claims"
-            log(f"{len(experiment.arms)} of {len(whole.arms)} arms, and the {judged} that need no other arm")
+        experiment = experiment.with_arms(arms)
     if overrides:
         experiment = experiment.with_settings(overrides)
     if device != "auto":
@@ -182,7 +178,7 @@ class _Runner:
     job_locks: JobLocks
     signals: Signals
     until: float | None
-    on_progress: Callable[[Status], None]
+    on_progress: OnProgress
     log: Log
     failures: dict[str, str] = field(default_factory=dict)
     missing_weights: set[Path] = field(default_factory=set)
@@ -269,14 +265,15 @@ class _Runner:
 
         try:
             if job.kind == "pretrain":
-                return run_pretraining(job, self.out, self.resolved, self.corpora, on_progress, self.log) is not None
-            if job.is_task:
-                arguments = self._finetuning(job)
-                is_scored = job.kind == "score"
-                result = run_minimal_pairs(arguments) if is_scored else run_finetuning(arguments, on_progress)
-                self._log_score(job, result)
-                return result is not None
-            run_sentence_task(job, self.out, self.resolved, self.corpora)
+                run_pretraining(job, self.out, self.resolved, self.corpora, on_progress, self.log)
+            elif job.kind == "score":
+                self._log_score(job, run_minimal_pairs(job, self.out, self.resolved, self.data_paths[job.task]))
+            elif job.kind == "finetune":
+                self._log_score(job, run_finetuning(self._finetuning(job), on_progress))
+            else:
+                run_sentence_task(job, self.out, self.resolved, self.corpora)
+        except Stopped:
+            return False
         except Exception as error:
             self._record_failure(job, error)
         return True
@@ -304,9 +301,8 @@ class _Runner:
         if self.pool.num_processes > 1:
             overrides = {"runtime.threads": max(1, num_cores() // self.pool.num_processes)} | overrides
         weights = str(job.weights(self.out, self.resolved))
-        direction = experiment.arm(job.arm).reads.get(job.task)
         data = str(self.data_paths[job.task])
-        return FinetuningArguments(job, plan, weights, data, str(self.out), overrides, direction, self.until)
+        return FinetuningArguments(job, plan, weights, data, str(self.out), overrides, self.until)
 
     def _record_failure(self, job: ExperimentJob, error: Exception) -> None:
         """Logs the failure of a job. The other jobs still run; --resume tries it again."""
@@ -315,11 +311,10 @@ class _Runner:
         self.failures[job.key] = str(error).partition("\n")[0] or type(error).__name__
         self.log(f"note: {job.description} failed: {self.failures[job.key]}; continuing with the others")
 
-    def _log_score(self, job: ExperimentJob, result: dict | None) -> None:
-        if result is not None:
-            degenerate = f" (note: {result['degenerate']})" if result["degenerate"] else ""
-            count = f"[{self.numbers[job]} of {len(self.jobs)}]"
-            self.log(f"{count} {job.description}: {result['score']:.1f} in {result['seconds']:.0f} s{degenerate}")
+    def _log_score(self, job: ExperimentJob, result: dict) -> None:
+        degenerate = f" (note: {result['degenerate']})" if result["degenerate"] else ""
+        count = f"[{self.numbers[job]} of {len(self.jobs)}]"
+        self.log(f"{count} {job.description}: {result['score']:.1f} in {result['seconds']:.0f} s{degenerate}")
 
     def _time_left(self) -> str:
         """Estimated remaining time, from the durations of the finished jobs; empty if unknown."""

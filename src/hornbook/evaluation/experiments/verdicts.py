@@ -1,9 +1,4 @@
-"""Scores of the fine-tuning runs (means over seeds and tasks, with intervals), and the verdict on each claim, by the
-rule stated in the experiment.
-
-With several pre-training seeds, each gives one score (the mean over its fine-tuning runs), and intervals are over these
-scores. With one pre-training seed, intervals are over fine-tuning seeds and do not include the variation between
-pre-training runs; differences between arms then add the seed deviation stated in the experiment.
+"""The verdict on each claim, by the rule stated in the experiment.
 
 A condition is a metric with an interval, and bounds. It holds if the interval is within the bounds, and does not hold
 at this scale if the interval is outside. It is not decided if the interval contains a bound, while jobs are missing,
@@ -11,130 +6,23 @@ or if an arm learned next to nothing. A claim holds if all its conditions hold, 
 not. A premise alone does not refute a claim: if it does not hold, the other conditions on its arm are not decided.
 """
 
-import itertools
 import math
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from statistics import fmean
 
-from hornbook.evaluation.experiments.definition import Claim, Condition, TaskPlan
+from hornbook.evaluation.experiments.definition import Claim, Condition
 from hornbook.evaluation.experiments.jobs import ExperimentJob, task_job
-from hornbook.evaluation.experiments.resolved import ResolvedExperiment
-from hornbook.metrics.confidence_intervals import NORMAL_95, difference_interval, mean_interval
+from hornbook.evaluation.experiments.scores import Scores, over_seeds
+from hornbook.metrics.confidence_intervals import NORMAL_95, mean_interval
 
-MEAN = "mean"  # key of the mean over tasks
-HOLDS, FAILS, OPEN = "holds", "does not hold at this scale", "not decided"
-
-
-class Scores:
-    """The scores of all finished fine-tuning runs of an experiment in the folder `out`, in points out of 100."""
-
-    def __init__(self, out: Path, resolved: ResolvedExperiment, tasks: Sequence[str]):
-        self.out, self.resolved, self.equal = out, resolved, resolved.experiment.equal
-        self.tasks: list[TaskPlan] = [task for task in resolved.experiment.tasks if task.name in tasks]
-        self.num_planned = len(resolved.experiment.tasks)
-        # By arm, fraction of the FLOPs, task, pre-training seed, and index of the fine-tuning seed.
-        self.values: dict[tuple[str, float, str, int, int], float] = {}
-        self.degenerate: set[tuple[str, float, str, int, int]] = set()
-        checkpoints = itertools.product(resolved.experiment.arms, self.equal.seeds, self.equal.checkpoints)
-        for (arm, seed, fraction), task in itertools.product(checkpoints, self.tasks):
-            for i, task_seed in enumerate(task.seeds):
-                result = task_job(task, arm.name, seed, fraction, task_seed).result(out)
-                if result is not None:
-                    key = (arm.name, fraction, task.name, seed, i)
-                    self.values[key] = result["score"]
-                    if result["degenerate"]:
-                        self.degenerate.add(key)
-
-    def mean_scores(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> list[float]:
-        """The mean over `tasks` (by default all): one score per pre-training seed or, if there is only one, per
-        fine-tuning seed that all tasks have."""
-        tasks = tasks or [task.name for task in self.tasks]
-        by_seed = []
-        for seed in self.equal.seeds:
-            indices = sorted({key[4] for key in self._keys(arm, fraction, tasks) if key[3] == seed})
-            scores = [[self.values.get((arm, fraction, task, seed, i)) for task in tasks] for i in indices]
-            by_seed.append([_mean(of_tasks) for of_tasks in scores if None not in of_tasks])
-        if len(self.equal.seeds) > 1:
-            return [_mean(each) for each in by_seed if each]
-        return by_seed[0]
-
-    def num_missing(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> int:
-        """The number of fine-tuning runs missing for the mean."""
-        plans = [task for task in self.tasks if tasks is None or task.name in tasks]
-        num_planned = len(self.equal.seeds) * sum(len(task.seeds) for task in plans)
-        return num_planned - len(self._keys(arm, fraction, [task.name for task in plans]))
-
-    def has_learned(self, arm: str, fraction: float, tasks: Sequence[str] | None = None) -> bool:
-        """Whether at most half of the fine-tuning runs are degenerate: arms that learned nothing look the same."""
-        keys = self._keys(arm, fraction, tasks or [task.name for task in self.tasks])
-        return sum(key in self.degenerate for key in keys) <= len(keys) / 2
-
-    def _keys(self, arm: str, fraction: float, tasks: Sequence[str]) -> list[tuple[str, float, str, int, int]]:
-        return [key for key in self.values if key[:2] == (arm, fraction) and key[2] in tasks]
-
-    def difference(
-        self, a: list[float], b: list[float], tasks: Sequence[str] | None = None
-    ) -> tuple[float, float, float]:
-        """(mean of a - mean of b, low, high); with one pre-training seed, the stated seed deviation is added."""
-        middle = _mean(a) - _mean(b)
-        low, high = difference_interval(a, b)
-        if len(self.equal.seeds) == 1:
-            half_width = math.hypot((high - low) / 2, self.min_half_width(tasks))
-            low, high = middle - half_width, middle + half_width
-        return middle, low, high
-
-    def min_half_width(self, tasks: Sequence[str] | None = None) -> float:
-        """Half the width of the interval of a difference from the stated seed deviation alone."""
-        return NORMAL_95 * math.sqrt(2) * self._stated_deviation(tasks)
-
-    def deviation(self, a: list[float], b: list[float], tasks: Sequence[str] | None = None) -> float:
-        """Standard deviation of the score of one pre-training run, including fine-tuning noise: measured with several
-        pre-training seeds, otherwise from the stated deviation."""
-        variance = (statistics.variance(a) + statistics.variance(b)) / 2
-        if len(self.equal.seeds) > 1:
-            return math.sqrt(variance)
-        return math.hypot(self._stated_deviation(tasks), math.sqrt(variance / min(len(a), len(b))))
-
-    def _stated_deviation(self, tasks: Sequence[str] | None) -> float:
-        """The stated deviation is of the mean over all planned tasks; for fewer tasks it is scaled up as if tasks were
-        independent."""
-        return self.equal.seed_deviation * math.sqrt(self.num_planned / max(1, len(tasks or self.tasks)))
-
-    def rows(self) -> list[dict]:
-        """Every point: arm, fraction and number of FLOPs, task or `mean`, score with interval, number of scores."""
-        rows = []
-        for arm, budget in self.resolved.arms.items():
-            for fraction in self.equal.checkpoints:
-                for task in [MEAN, *(task.name for task in self.tasks)]:
-                    values = self.mean_scores(arm, fraction, None if task == MEAN else [task])
-                    if values:
-                        low, high = mean_interval(values) if len(values) > 1 else (None, None)
-                        point = {"arm": arm, "share": fraction, "flops": budget.flops_at(fraction), "task": task}
-                        score = {"score": _mean(values), "low": low, "high": high, "of": len(values), "values": values}
-                        rows.append(point | score)
-        return rows
-
-
-def over_seeds(accuracies: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean accuracy over pre-training seeds, with the union of their intervals."""
-    low, high = min(each["low"] for each in accuracies), max(each["high"] for each in accuracies)
-    return {"value": _mean([each["value"] for each in accuracies]), "low": low, "high": high}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-# ---- verdicts
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold at this scale", "not decided"
 
 
 @dataclass(frozen=True)
 class Measurement:
     """A measured value with its interval. `missing`: what is not measured yet. `deviation`: standard deviation of the
-    score of one pre-training run, for differences between arms. `says_nothing`: why the value is meaningless, if it is.
-    `note` is appended to the text."""
+    score of one pre-training run, for differences between arms. `not_learned`: which arms learned next to nothing, so
+    that the value is meaningless. `note` is appended to the text."""
 
     value: float = math.nan
     low: float = math.nan
@@ -142,7 +30,7 @@ class Measurement:
     missing: str = ""
     deviation: float = math.nan
     unit: str = " points"
-    says_nothing: str = ""
+    not_learned: str = ""
     note: str = ""
 
     @property
@@ -153,8 +41,8 @@ class Measurement:
         return f"{self.value:{sign}.1f}{self.unit}{interval}{self.note}"
 
     def verdict(self, condition: Condition) -> str:
-        if self.missing or self.says_nothing or math.isnan(self.low):
-            return OPEN
+        if self.missing or self.not_learned or math.isnan(self.low):
+            return UNDECIDED
         return verdict_of_interval(self.low, self.high, condition.min, condition.max)
 
 
@@ -168,7 +56,7 @@ def verdict_of_interval(low: float, high: float, minimum: float | None, maximum:
     maximum = math.inf if maximum is None else maximum
     if low > minimum and high < maximum:
         return HOLDS
-    return FAILS if high <= minimum or low >= maximum else OPEN
+    return FAILS if high <= minimum or low >= maximum else UNDECIDED
 
 
 def judge(claim: Claim, scores: Scores) -> dict:
@@ -182,14 +70,14 @@ def judge(claim: Claim, scores: Scores) -> dict:
     if all(verdict == HOLDS for _, _, verdict in judged):
         overall = HOLDS
     else:
-        overall = FAILS if set(fails) - doubtful else OPEN
+        overall = FAILS if set(fails) - doubtful else UNDECIDED
     conditions = [_result_of(*each) for each in judged]
     return {
         "name": claim.name,
         "description": claim.description,
         "verdict": overall,
         "reason": "; ".join(each["reason"] for each in conditions),
-        "would_decide": _would_decide(claim, conditions, doubtful) if overall == OPEN else "",
+        "would_decide": _would_decide(claim, conditions, doubtful) if overall == UNDECIDED else "",
         "published": claim.published,
         "conditions": conditions,
     }
@@ -201,8 +89,8 @@ def _result_of(condition: Condition, measurement: Measurement, verdict: str) -> 
     reason = f"{condition.description}: {verdict}"
     if not math.isnan(measurement.value):
         reason += f", {measurement.text}, must be {' and '.join(bounds)}"
-    reason += "".join(f", because {why}" for why in (measurement.missing, measurement.says_nothing) if why)
-    can_narrow = verdict == OPEN and not (measurement.missing or measurement.says_nothing)
+    reason += "".join(f", because {why}" for why in (measurement.missing, measurement.not_learned) if why)
+    can_narrow = verdict == UNDECIDED and not (measurement.missing or measurement.not_learned)
     numbers = {name: getattr(measurement, name) for name in ("value", "low", "high")}
     return {
         "description": condition.description,
@@ -268,13 +156,13 @@ def _difference(condition: Condition, scores: Scores) -> Measurement:
     if not a or not b:
         return Measurement(missing=missing)
     if min(len(a), len(b)) < 2:
-        return Measurement(_mean(a) - _mean(b), missing=missing or "a single score has no interval")
+        return Measurement(fmean(a) - fmean(b), missing=missing or "a single score has no interval")
     idle = [arm for arm in arms if not scores.has_learned(arm, 1.0, tasks)]
-    says_nothing = f"most fine-tuning runs of {' and '.join(idle)} are no better than chance" if idle else ""
+    not_learned = f"most fine-tuning runs of {' and '.join(idle)} are no better than chance" if idle else ""
     few = tasks is None and len(scores.tasks) < scores.num_planned
     note = f" over {len(scores.tasks)} of {scores.num_planned} tasks" if few else ""
     return Measurement(
-        *scores.difference(a, b, tasks), missing, scores.deviation(a, b, tasks), says_nothing=says_nothing, note=note
+        *scores.difference(a, b, tasks), missing, scores.deviation(a, b, tasks), not_learned=not_learned, note=note
     )
 
 
@@ -288,8 +176,8 @@ def _score(condition: Condition, scores: Scores) -> Measurement:
     if not values:
         return Measurement(missing=missing)
     if len(values) < 2:
-        return Measurement(_mean(values), missing=missing or "a single score has no interval", unit="")
-    return Measurement(_mean(values), *mean_interval(values), missing, unit="")
+        return Measurement(fmean(values), missing=missing or "a single score has no interval", unit="")
+    return Measurement(fmean(values), *mean_interval(values), missing, unit="")
 
 
 def _no_data(condition: Condition, scores: Scores) -> str:

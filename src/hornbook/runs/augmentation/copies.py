@@ -6,35 +6,22 @@ Each replaceable word gets candidates. For a word that is one token they are the
 masked-language model at its position; for a word of several tokens they are the words with the nearest vectors. In
 each copy, each word is replaced with probability 0.4 by one of its candidates. Copies equal to the text or to another
 copy are dropped, so there may be fewer than requested.
-
-Those of a run are made once and stored in its folder; an interrupted run resumes making them.
-
-RUN/augmented.json     what they were made from: hashes of the examples, of the model and of the vectors; settings
-RUN/augmented.jsonl    one line per example: the changed fields of each of its copies
 """
 
 import contextlib
-import dataclasses
-import hashlib
-import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hornbook.files import read_json, refusing_damage, sha256, write_json
-from hornbook.inference.encoder import EncoderModel, filler_folder
+from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.opening import load
-from hornbook.interop.folder import weights_fingerprint
-from hornbook.lifecycle.requests import changed_values
 from hornbook.runs.augmentation.candidates import NearestWords, Word, WordFilling, in_case_of, replaceable
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Changeable, Example, Replacement, TextExample, spliced
 from hornbook.train.randomness import seed_of
 
-MADE_FROM, LINES = "augmented.json", "augmented.jsonl"
 CHUNK = 256  # examples per batch of work
 Candidates = dict[int, tuple[str, ...]]  # by the index of the word
 
@@ -141,69 +128,3 @@ def augment(
             new = [record.copy(changed) for changed in changes]
             augmented.append([copy.text for copy in new] if isinstance(example, str) else new)
     return augmented
-
-
-def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSettings, seed: int) -> dict[str, Any]:
-    """Everything that determines the copies: the settings, with hashes instead of names."""
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr(example).encode("utf-8", "surrogatepass"))
-    return dataclasses.asdict(settings) | {
-        "examples": digest.hexdigest(),
-        "model": weights_fingerprint(filler_folder(model)),
-        "vectors": None if settings.vectors is None else sha256(Path(settings.vectors)),
-        "seed": seed,
-    }
-
-
-class KeptCopies:
-    """The copies of `examples` in a folder. Raises a `ValueError` if they were not made from `source`."""
-
-    def __init__(self, folder: Path, examples: Sequence[Example], source: dict[str, Any]):
-        self.examples, self.source = examples, source
-        self.lines, self.source_file = folder / LINES, folder / MADE_FROM
-        before = read_json(self.source_file) if self.source_file.exists() else source
-        if changed := [each.name for each in changed_values(before, source)]:
-            raise ValueError(
-                f"{self.lines} was made from other {', '.join(changed)}: remove it and {MADE_FROM} to make the copies "
-                "again, or choose another folder"
-            )
-
-    def num_done(self) -> int:
-        """Number of examples whose copies are stored. Truncates a partly written chunk: chunks are made as a whole."""
-        if not self.lines.exists() or not self.source_file.exists():
-            return 0
-        ends = [0]
-        with open(self.lines, "rb+") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    ends.append(ends[-1] + len(line))
-            num_done = len(ends) - 1
-            num_done = num_done if num_done >= len(self.examples) else num_done // CHUNK * CHUNK
-            file.truncate(ends[num_done])
-        return num_done
-
-    def make(self, augmenter: Augmenter, show: Callable[[int], None]) -> None:
-        """Makes the missing copies chunk by chunk; `show` receives the number of finished examples."""
-        if not self.source_file.exists():
-            self.source_file.parent.mkdir(parents=True, exist_ok=True)
-            self.lines.unlink(missing_ok=True)
-            write_json(self.source_file, self.source)
-        for first in range(self.num_done(), len(self.examples), CHUNK):
-            show(first)
-            copies = augmenter.changes(self.examples[first : first + CHUNK])
-            with open(self.lines, "a", encoding="utf-8") as file:
-                file.writelines(json.dumps(of_example, ensure_ascii=False) + "\n" for of_example in copies)
-                file.flush()
-                os.fsync(file.fileno())
-        show(len(self.examples))
-
-    def read(self) -> list[Example]:
-        """The copies of all examples, in their order."""
-        repair = f"remove it and {MADE_FROM} to make the copies again"
-        with refusing_damage(self.lines, repair), open(self.lines, encoding="utf-8") as file:
-            return [
-                example.copy(changed)
-                for example, line in zip(self.examples, file, strict=True)
-                for changed in json.loads(line)
-            ]

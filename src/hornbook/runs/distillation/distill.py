@@ -19,14 +19,15 @@ from hornbook.config import parsed
 from hornbook.devices import refuse_beyond_memory
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
+from hornbook.lifecycle.requests import as_overrides
 from hornbook.lifecycle.run_folder import Log, recorded
 from hornbook.models import registry
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.models.gpt import Gpt
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
-from hornbook.runs.finetuning import api as finetuning
-from hornbook.runs.finetuning.api import FinetuneResult, finetune
+from hornbook.runs.finetuning import finetune as finetuning
+from hornbook.runs.finetuning.finetune import FinetuneResult, finetune
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.pretraining import presets
@@ -70,7 +71,7 @@ def distill(
     The student is a preset (by default `distilbert`, or `distilgpt2` for a GPT) or, on a task, a model folder. `recipe`
     is a name (`distilbert`, `tinybert`, `patient`, `minilm`) or a JSON file. `overrides` sets any setting by its dotted
     name; `model.*` sets the shape of a preset. `device` defaults to a GPU if there is one. `more` are further arguments
-    of `hornbook.pretrain` or `hornbook.finetune`, whose result is returned; a run that is stopped ends as theirs does.
+    of `hornbook.pretrain` or `hornbook.finetune`, whose result is returned. Raises `Stopped` as they do.
     """
     log = current_ranks().only_main(log)
     started_run = current_ranks().from_main(lambda: recorded(out) if resume else {})
@@ -138,7 +139,19 @@ def _student(
         overrides[RECIPE] = _read_recipe(recipe)
     elif RECIPE not in overrides and not started_run:
         overrides[RECIPE] = _default_recipe(teacher, name, task, overrides, log)
-    return name, overrides, None if task is None else _new_student(name, teacher, overrides, seed, started_run, log)
+    if task is None:
+        return name, overrides, None
+    as_started = _started_overrides(started_run) if started_run else overrides | as_overrides(seed=seed)
+    return name, overrides, _new_student(name, teacher, as_started, log)
+
+
+def _started_overrides(run: dict) -> dict:
+    """The overrides that the student of a run was made with: its shape, its seed and how it was initialised."""
+    settings = run.get("settings") or {}
+    seed = settings.get("runtime", {}).get("seed", 0)
+    student_init = settings.get("objective", {}).get("student_init", "teacher")
+    overrides = run.get("request", {}).get("overrides", {})
+    return overrides | {"runtime.seed": seed, "objective.student_init": student_init}
 
 
 def _half_of_teacher(teacher: Teacher, student: str, overrides: dict, log: Log) -> dict:
@@ -204,19 +217,10 @@ class _Shape:
     model: TransformerConfig
 
 
-def _new_student(
-    name: str, teacher: Teacher, overrides: dict, seed: int | None, started_run: dict, log: Log
-) -> tuple[Transformer, Tokenizer] | None:
+def _new_student(name: str, teacher: Teacher, overrides: dict, log: Log) -> tuple[Transformer, Tokenizer] | None:
     """A new student from a preset with the requested shape and the teacher's vocabulary, and its tokenizer; None for a
     folder, which is loaded like any model. With `objective.student_init=teacher` its weights are initialised from the
-    teacher's. The shape, the seed and the initialisation of a resumed run are those of its record."""
-    if started_run:
-        overrides, settings = started_run.get("request", {}).get("overrides", {}), started_run.get("settings") or {}
-        seed = settings.get("runtime", {}).get("seed", 0)
-        student_init = settings.get("objective", {}).get("student_init", "teacher")
-    else:
-        seed = _integer(overrides, "runtime.seed", 0) if seed is None else seed
-        student_init = overrides.get("objective.student_init", "teacher")
+    teacher's."""
     shape = {setting: value for setting, value in overrides.items() if setting.startswith(SHAPE)}
     if Path(name).is_dir() or name not in presets.PRESETS:
         _check_model(name)
@@ -241,7 +245,8 @@ def _new_student(
         "give a smaller preset as the student, or lower model.num_layers, model.width or model.inner_width",
     )
     student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
+    seed = _integer(overrides, "runtime.seed", 0)
     student.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
-    if student_init == "teacher":
+    if overrides.get("objective.student_init", "teacher") == "teacher":
         log(f"the student {initialize_from_teacher(student, teacher.model)}")
     return student.eval(), teacher.tokenizer

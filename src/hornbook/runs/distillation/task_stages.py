@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hornbook import config as configuration
 from hornbook.files import write_json
+from hornbook.lifecycle.run_folder import Log
 from hornbook.lifecycle.stopping import Signals
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
@@ -18,7 +19,7 @@ from hornbook.objectives.distillation.task import TaskDistillation
 from hornbook.report.formatting import duration
 from hornbook.report.run_files import STAGE_FILE, STAGES
 from hornbook.runs.distillation.teacher import refuse_other_vocabulary
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.job import NUM_TIMED, expected_seconds, log_where_it_resumes, with_steps
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.runs.model_files import read_projections
@@ -26,7 +27,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.objective import TaskObjective
 from hornbook.tasks.spec import load_task
 from hornbook.train.checkpoint import Checkpoints
-from hornbook.train.job import OnProgress, Outcome, TrainingJob
+from hornbook.train.job import OnProgress, Stopped, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
@@ -90,11 +91,6 @@ def check_teacher(inputs: Inputs, log: Log) -> None:
         )
 
 
-def has_started_stage(out: Path) -> bool:
-    """Whether a stage before the last has a checkpoint."""
-    return any(Checkpoints(folder).last() is not None for folder in (out / STAGES).glob("*"))
-
-
 def run_earlier_stages(
     out: Path,
     inputs: Inputs,
@@ -102,10 +98,9 @@ def run_earlier_stages(
     build: Callable[..., tuple[TrainingJob, Transformer]],
     on_progress: OnProgress,
     log: Log,
-) -> Inputs | Outcome:
+) -> Inputs:
     """Logs the expected time of all stages, then runs or resumes all but the last. `build` makes the job and the
-    student of a stage from its inputs and index. Returns the inputs of the last stage, or an `Outcome` if it was
-    stopped."""
+    student of a stage from its inputs and index. Returns the inputs of the last stage."""
     settings = inputs.settings
     recipes = settings.objective.stages(is_task=True)
     stages = [
@@ -135,9 +130,7 @@ def run_earlier_stages(
                 outcome = train(folder, job, stage_settings, runtime, on_progress)
             # Possibly during the last step, after which the stage counts as finished.
             if current_ranks().any(signals.stop is not None):
-                outcome = replace(outcome, ended="stopped")
-            if outcome.ended == "stopped":
-                return outcome
+                raise Stopped(replace(outcome, ended="stopped"))
         projections = {**inputs.projections, **job.model.projections.state_dict()}
         inputs = inputs.replaced(pretrained=student, projections=projections)
     if len(recipes) > 1:

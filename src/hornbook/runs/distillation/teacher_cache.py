@@ -17,6 +17,7 @@ from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.lifecycle.requests import changed_values
+from hornbook.lifecycle.run_folder import Log
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.task import (
     TASK_LOGITS,
@@ -27,7 +28,7 @@ from hornbook.objectives.distillation.task import (
     needed_columns,
 )
 from hornbook.report.formatting import size
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import index_batches
 from hornbook.tasks.objective import TaskObjective

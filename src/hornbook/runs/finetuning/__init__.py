@@ -1,1 +1,1 @@
-"""Fine-tuning: trains a pre-trained model on labelled data into a run folder, once, several times or as a search."""
+"""Fine-tuning: trains a pre-trained model on labelled data into a run folder, once or as a sweep of several trials."""

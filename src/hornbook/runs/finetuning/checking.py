@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from hornbook.lifecycle.run_folder import ignore
-from hornbook.runs.finetuning.finetune import planned
-from hornbook.runs.finetuning.inputs import Inputs, Log, open_inputs
+from hornbook.lifecycle.run_folder import Log, ignore
+from hornbook.runs.finetuning.inputs import Inputs, open_inputs
 from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
 from hornbook.runs.finetuning.record import FinetuneRequest
+from hornbook.runs.finetuning.single_run import planned
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import spread, summarize
 from hornbook.train.runtime import configure_torch, torch_settings_restored
@@ -69,7 +69,7 @@ def check(
     settings, runtime = planned(inputs)
     configure_torch(runtime)
     inputs = inputs.replaced(settings=settings)
-    job, network = build_job(inputs, runtime, lambda message: None)
+    job, network = build_job(inputs, runtime, ignore)
     num_steps = settings.schedule.steps
     num_timed = min(NUM_TIMED, num_steps)
     seconds, step_seconds = expected_seconds(job, inputs, runtime, num_steps, num_timed)

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from hornbook.devices import chosen_device
 from hornbook.inference.predictor import Predictor, load_predictor
-from hornbook.runs.finetuning.api import finetune
+from hornbook.lifecycle.run_folder import ignore
+from hornbook.runs.finetuning.finetune import finetune
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import in_memory
 
@@ -77,8 +78,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         overrides = dict(self.overrides or {})
         if self.max_length is not None:
             overrides["task.max_length"] = self.max_length
-        if self.device != "auto":
-            overrides["runtime.device"] = self.device
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run" if self.out is None else Path(self.out)
             settings = {"epochs": self.epochs, "lr": self.lr, "batch_size": self.batch_size, "seed": self.seed}
@@ -90,7 +89,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 **columns,
                 **settings,
                 overrides=overrides,
-                log=lambda message: None,
+                device=self.device,
+                log=ignore,
             )
             self.score_ = result.score
             self.predictor_: Predictor = load_predictor(out, self.device)

@@ -1,339 +1,210 @@
-"""Fine-tuning, from a request to a finished run folder, its scores, and whether it learned anything.
+"""`hornbook.finetune`: fine-tunes a model on labelled data into a run that predicts.
 
-RUN/run.json              the resolved settings, data, labels and device
-RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
-RUN/task.json             what prediction needs in addition: metrics, threshold, tagging scheme
-RUN/scores.json           standard metrics with intervals, for every split that has labels
-RUN/augmented.jsonl       with augmentation: the changed fields of each copy
-RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
-RUN/illustrations.json    for answer spans: the probabilities of the tokens of a few dev examples
-RUN/predictions-dev.jsonl the prediction and the label of each dev example
-RUN/checkpoints/          during training, the state to resume from; after it, only how the run ended
-RUN/best/                 the weights with the best dev score, linked to the root at the end
-RUN/metrics.jsonl         losses and dev scores during training
-RUN/stages/               with a recipe of several stages: the earlier ones
-RUN/attention.json        the attention for one dev example
-RUN/README.md             the model card
+result = hornbook.finetune("bert-base-uncased", data=frame, task="classification")
+result.score                                   # on the dev split
+result.predict(["a text", "another"])
+
+With `lr_search` or `seeds` it is a sweep of several runs (`sweep.py`): with different learning rates, or with different
+seeds, which change the shuffling and the initialisation of the head.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+import itertools
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from torch import nn
 
-from hornbook.files import link_files, read_json, write_json, write_text
-from hornbook.inference.attention import MAX_TOKENS, write_attention
-from hornbook.interop.folder import load_weights, read_weights
-from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import SCORES, RunFolder, read_metrics
-from hornbook.report.card import write_card
-from hornbook.runs.distillation.task_stages import STAGES, has_started_stage, run_earlier_stages
-from hornbook.runs.distillation.teacher import refuse_other_teacher
-from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
-from hornbook.runs.finetuning.inputs import Inputs, Labelled, Log, open_inputs
-from hornbook.runs.finetuning.job import build_job, log_where_it_resumes, planned_flops, with_steps
+from hornbook.config import checked
+from hornbook.files import absolute
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import DEFAULT, model_folder
+from hornbook.lifecycle.locking import run_lock
+from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences, with_device
+from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, ignore, recorded
+from hornbook.runs.augmentation.stored_copies import with_copies
+from hornbook.runs.distillation.task_stages import check_teacher, with_projections
+from hornbook.runs.distillation.teacher import Teacher
+from hornbook.runs.finetuning.inputs import Inputs, check_request, open_inputs
+from hornbook.runs.finetuning.job import with_steps
 from hornbook.runs.finetuning.record import (
+    SWEEP,
     FinetuneRequest,
-    TaskResult,
     read_run,
-    refuse_other_data,
     refuse_other_request,
     run_folder,
-    settings_in,
-    write_task_record,
+    sweep_folder,
 )
-from hornbook.runs.finetuning.settings import FinetuneSettings
-from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import Evaluation, evaluate_split, rows, run_model, with_intervals
-from hornbook.tasks.records import Example
-from hornbook.tasks.spec import save_task
-from hornbook.tasks.task import Task
-from hornbook.train.checkpoint import Checkpoints, read_state
-from hornbook.train.job import OnProgress, Outcome
-from hornbook.train.loop import train
+from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
+from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
+from hornbook.runs.finetuning.sweep import run_trials
+from hornbook.tasks.datasets import find_task
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.job import OnProgress, preparation_progress
 from hornbook.train.parallel.ranks import current_ranks
-from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
-
-if TYPE_CHECKING:
-    from hornbook.inference.predictor import Predictor
+from hornbook.train.runtime import torch_settings_restored
 
 
-@dataclass(frozen=True)
-class FinetuneResult(TaskResult):
-    """What `finetune` returns: a finished run, ready to predict, and how its training ended."""
+@torch_settings_restored()
+def finetune(
+    model: str | Path | None = None,
+    data: Any = None,
+    task: str | None = None,
+    out: str | Path | None = None,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    epochs: float | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    seeds: int = 1,
+    lr_search: bool = False,
+    from_scratch: bool = False,
+    strict: bool = False,
+    reason: str | None = None,
+    graph: str | Path | None = None,
+    vectors: str | Path | None = None,
+    overrides: dict | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+    log: Log = print,
+    teacher: Teacher | None = None,
+    loaded: tuple[nn.Module, Tokenizer] | None = None,
+) -> FinetuneResult:
+    """Fine-tunes a pre-trained model on a task.
 
-    outcome: Outcome
+    Args:
+        model: A run folder, a folder that `transformers` wrote, a Hugging Face name or a built-in model (`en`); by
+            default the built-in model for the language of the texts.
+        data: A folder, a file, a data frame, a list of dictionaries, or a dictionary of these by split.
+        task: The kind of task, or the name of a data set; defaults to that of the resumed run, or `classification`.
+        out: The run folder; by default a new one under `runs/`.
+        text, pair, label: The columns; inferred by default.
+        delimiter, encoding: The format of the files; detected by default.
+        epochs, lr, batch_size, seed: Settings of the run; they default to the published values for the task and model.
+        seeds: Number of runs with different seeds; the one with the best dev score is kept.
+        lr_search: Try the four published learning rates and keep the best by dev score.
+        from_scratch: Train the same network from randomly initialised weights.
+        strict: Raise a `ValueError` at the first bad row.
+        reason: `kagnet`: multiple choice also reads the paths of a knowledge graph between question and answers.
+        graph, vectors: The folders of that graph, and of its vectors. Without `reason`, `graph` is that of an ERNIE, to
+            whose entities the texts of entity-typing and relation are linked.
+        overrides: Any setting by its dotted name.
+        device: `cpu`, `cuda` or `cuda:1`; defaults to a GPU if there is one.
+        resume: Continue the run in `out`.
+        on_progress, log: Receive the training status and the log messages.
+        teacher, loaded: A teacher and the loaded student, as `hornbook.distill` passes them.
 
-    @cached_property
-    def predictor(self) -> "Predictor":
-        from hornbook.inference.predictor import load_predictor
+    Returns:
+        The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
 
-        return load_predictor(self.out)
+    Raises:
+        Stopped: Ctrl-C, another signal or `on_progress` stopped the run after saving it.
 
-    def predict(self, items: Any) -> Any:
-        """One prediction per text, pair, question or sentence, in input order; for a data frame, a data frame."""
-        return self.predictor.predict(items)
+    >>> import hornbook
+    >>> settings = {"epochs": 1, "progress": False, "log": lambda message: None}
+    >>> result = hornbook.finetune("runs/first", "reviews.csv", out="runs/example", **settings)
+    >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
+    (True, 1)
+    """
+    if from_scratch and teacher is not None:
+        raise ValueError("from_scratch is for a model without a teacher: name a preset as the student instead")
+    seeds = checked(seeds, int, "seeds", low=1, high=1000)
+    if data is None:
+        raise ValueError("there is no data to train on: give data=, such as a file")
+    if lr_search and lr is not None:
+        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or lr=")
+    if lr_search and "optimizer.lr" in (overrides or {}):
+        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or the setting optimizer.lr")
+    task = task or (recorded_request(out).get("task") if resume else None) or "classification"
+    if out is None:
+        folders = (Path("runs") / f"{task}-{i}" for i in itertools.count(1))
+        out = next(folder for folder in folders if not folder.exists())
+    out = Path(out)
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
+    settings["overrides"] = graph_overrides(reason, graph, vectors) | with_device(overrides, device)
+    options = {"from_scratch": from_scratch, "strict": strict, "teacher": teacher and teacher.name}
+    request = FinetuneRequest.of(model, data, task, **reading, **settings, **options)
+    ranks = current_ranks()
+    log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or ignore)
+    with run_lock(out):  # before augmented copies and cached teacher outputs are written there
+        if not resume:  # a run that is resumed first compares the request with its record
+            check_request(request, needs_folder=loaded is None)
+        folder = run_folder(out, request)
+        if ranks.from_main(lambda: folder.is_started(resume)):
+            request, seeds, lr_search = _as_started(folder, request, seeds, lr_search)
+        inputs = replace(checked_inputs(request, data, loaded, teacher, log), folder=out)
+        if inputs.grounder is not None:
+            inputs.grounder.on_progress = preparation_progress(on_progress, "finding paths: question")
+        if teacher is not None and loaded is None:
+            inputs = with_projections(inputs, model_folder(inputs.request.model), log)
+        with ranks.main_first():  # the others read the copies that it makes
+            inputs = with_copies(inputs, out, on_progress, log)
+        if seeds > 1 or lr_search:
+            return run_trials(out, inputs, seeds, lr_search, on_progress, log)
+        return run_once(out, inputs, on_progress, log)
 
-    def evaluate(self, data: Any, **columns: str) -> dict:
-        """The standard metrics on other data with 95% intervals."""
-        return self.predictor.evaluate(data, **columns)
+
+def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str | Path | None) -> dict[str, Any]:
+    """The settings of a knowledge graph, whose paths are read (`reason`) or to whose entities texts are linked. Folders
+    are recorded with their whole paths."""
+    graph, vectors = (None if folder is None else absolute(folder) for folder in (graph, vectors))
+    if reason is None and vectors is None:
+        return {} if graph is None else {"task.graph": graph}
+    return as_overrides(reason=reason, reason_graph=graph, reason_vectors=vectors)
 
 
-@lock_output_folder
-def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> FinetuneResult | Outcome:
-    """Starts or resumes one run in the folder `out`. Returns an `Outcome` if it was stopped."""
-    if inputs.settings.augment.copies and inputs.copies is None:
-        raise ValueError("augment.copies is only for finetune and distill: leave it out here")
-    folder, ranks = run_folder(out, inputs.request), current_ranks()
-    has_record, is_finished = ranks.from_main(lambda: (folder.has_record, folder.is_finished))
-    is_done = False
-    if has_record:
+def checked_inputs(
+    request: FinetuneRequest, data: Any, loaded: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
+) -> Inputs:
+    """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
+    inputs = open_inputs(request, data, log, loaded, teacher)
+    if teacher is not None:
+        check_teacher(inputs, log)
+    return inputs
+
+
+def resolve_settings(
+    request: FinetuneRequest,
+    data: Any = None,
+    loaded: tuple[nn.Module, Tokenizer] | None = None,
+    teacher: Teacher | None = None,
+    log: Log = print,
+) -> FinetuneSettings:
+    """The settings that a run would have; nothing is trained. Without `data`, those that depend on it have their
+    defaults: epochs with a teacher, and the intervals of logging and validation."""
+    if data is not None:
+        inputs = checked_inputs(request, data, loaded, teacher, log)
+        return with_steps(inputs.settings, inputs.encoded_train)
+    pretrained, _ = loaded or load_folder(model_folder(request.model or DEFAULT))
+    return settings_for(find_task(request.task), pretrained, request.all_overrides(), teacher is not None)
+
+
+def recorded_request(out: str | Path | None) -> dict[str, Any]:
+    """The request that the run in `out` was started with; empty if there is no run."""
+    return recorded(out, SWEEP, RECORD).get("request", {})
+
+
+def _as_started(
+    folder: RunFolder, request: FinetuneRequest, seeds: int, lr_search: bool
+) -> tuple[FinetuneRequest, int, bool]:
+    """The request, `seeds` and `lr_search` that the run was started with, so that resuming needs only its folder.
+    Raises a `ValueError` if different ones are given."""
+    options = {"seeds": seeds if seeds > 1 else None, "lr_search": lr_search}
+    sweep = sweep_folder(folder.path, request)
+    if not sweep.has_record:
+        if not folder.has_record:  # only augmented copies were made
+            return request, seeds, lr_search
         run = read_run(folder)
-        _refuse_changes(folder, run, inputs)
-        settings = settings_in(run)
-        runtime = choose_runtime(settings.runtime, 0.0, run["runtime"])
-        if is_finished:
-            with ranks.main_first():
-                if ranks.is_main:
-                    clean_up(out)  # the run may have been killed before or during it
-            return read_result(out)
-        is_done = ranks.from_main(lambda: Checkpoints(out).is_trained(settings.schedule.steps))
-        if Checkpoints(out).last() is None and not has_started_stage(out):
-            log("the run was stopped before its first checkpoint: restarting from the same initial weights")
-    else:
-        settings, runtime = planned(inputs)
-    configure_torch(runtime)
-    inputs = inputs.replaced(settings=settings)
-    job, model = build_job(inputs, runtime, log)
-    if not has_record:
-        if inputs.teacher is not None:
-            cache_plan(inputs)  # raises before the run folder is written
-        _write_record(folder, inputs, runtime, model)
-    _log_truncated_texts("train", inputs.encoded_train, inputs, log)
-    _log_truncated_texts("dev", inputs.encoded_dev, inputs, log)
-    if inputs.grounder is not None:
-        log(inputs.encoded_train.extra_streams.coverage)
-    on_dev = None
-    if not is_done:
-        if inputs.teacher is not None:
-            with ranks.main_first():  # the others read what it has cached
-                cache = open_teacher_cache(inputs, runtime, inputs.folder or out, on_progress, log)
-            # Messages were logged already.
-            build = partial(build_job, runtime=runtime, log=lambda message: None, cache=cache)
-            stage_inputs = run_earlier_stages(out, inputs, runtime, build, on_progress, log)
-            if isinstance(stage_inputs, Outcome):
-                return stage_inputs
-            job, model = build(stage_inputs)
-        log_where_it_resumes(out, settings, log)
-        outcome = train(out, job, settings, runtime, on_progress)
-        if outcome.ended == "stopped":
-            return outcome
-        on_dev = job.validate.last if outcome.best_step == outcome.step else None
-    with ranks.main_first():
-        if ranks.is_main:
-            _finish(out, inputs, model, runtime, log, on_dev)
-    return read_result(out)
-
-
-def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: Inputs) -> None:
-    """Raises a `ValueError` if the request or an input is not that of the recorded run."""
-    refuse_other_request(folder, run, inputs.request)
-    refuse_other_data(folder, run, inputs.data)
-    task, reason, recorded = inputs.settings.task, inputs.settings.reason, run["inputs"]
-    for name, fingerprint in ({} if inputs.grounder is None else inputs.grounder.fingerprints).items():
-        path = reason.graph if name == "graph" else reason.vectors
-        folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", recorded.get(name), fingerprint)
-    if inputs.linker is not None:
-        folder.refuse_other_input(f"the graph {task.graph}", recorded.get("graph"), inputs.linker.fingerprint)
-    if inputs.teacher is not None:
-        refuse_other_teacher(folder, run, inputs.teacher)
-
-
-def planned(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
-    """The settings of a new run with its number of steps, and where it runs."""
-    settings = with_steps(inputs.settings, inputs.encoded_train)
-    learns_text = bool(settings.task.lm_weight)
-    flops = planned_flops(inputs.pretrained, inputs.encoded_train, settings.epochs, learns_text)
-    return settings, choose_runtime(settings.runtime, flops)
-
-
-def _write_record(folder: RunFolder, inputs: Inputs, runtime: Runtime, model: nn.Module) -> None:
-    other_inputs = {} if inputs.teacher is None else {"teacher": inputs.teacher.to_record()}
-    other_inputs |= {} if inputs.grounder is None else inputs.grounder.fingerprints
-    other_inputs |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
-    write_task_record(
-        folder,
-        inputs.request,
-        inputs.data,
-        inputs=other_inputs,
-        settings=inputs.settings,
-        runtime=runtime,
-        parameters=sum(p.numel() for p in model.parameters()),
-        trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
-        metric_for_best=inputs.spec.task.metrics[0],
-        train_examples=len(inputs.train),
-        **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
-        truncated_texts={"train": inputs.encoded_train.num_truncated, "dev": inputs.encoded_dev.num_truncated},
-    )
-
-
-def read_result(out: Path) -> FinetuneResult:
-    """The result of a finished run, from its files."""
-    scores, state = read_json(out / SCORES), read_state(Checkpoints(out).last())
-    outcome = Outcome.from_state("finished early" if state["ended_early"] else "finished", state)
-    return FinetuneResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"], outcome)
-
-
-def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, log: Log) -> None:
-    if num := encoded.num_truncated:
-        texts = inputs.spec.task.truncated_noun
-        log(f"{num:,} {texts} of {name} are longer than {inputs.max_length} tokens and were truncated")
-
-
-def _finish(
-    out: Path,
-    inputs: Inputs,
-    model: nn.Module,
-    runtime: Runtime,
-    log: Log,
-    on_dev: Evaluation | None,
-) -> None:
-    """Scores the best weights on every labelled split, and links them to the root. `on_dev`: their scores if known."""
-    load_weights(model, read_weights(out / "best"), out / "best")
-    micro_tokens = inputs.settings.batch.micro_tokens
-
-    def predict(name: str, examples: list[Example]) -> list:
-        if name == "dev" and on_dev is not None:
-            return on_dev.predictions
-        encoded = inputs.encoded_dev if name == "dev" else inputs.encode(examples)
-        if name in inputs.other_splits():
-            _log_truncated_texts(name, encoded, inputs, log)
-        return evaluate_split(model, inputs.spec.task, examples, encoded, runtime.autocast, micro_tokens).predictions
-
-    scored = score_splits(inputs, predict)
-    if scored.task != inputs.spec.task:
-        log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.metrics[0]} on dev")
-    write_predictions(out, inputs, scored, inputs.max_length)
-    link_files(out / "best", out)  # from where the run is loaded
-    scored.task.write_files(out, model.config.width, inputs.max_length)
-    _draw_attention(out, inputs, model)
-    if chosen := scored.task.illustrative(inputs.dev, scored.predictions, inputs.encoded_dev):
-        examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
-        encoded = inputs.encode(examples)
-        outputs = run_model(model, encoded, runtime.autocast, micro_tokens).outputs
-        illustrations = scored.task.illustrations(outputs, encoded, examples, predictions)
-        write_json(out / "illustrations.json", {"examples": illustrations})
-    # A student's loss cannot fall below its teacher's entropy, and may already start there.
-    lines = [] if inputs.teacher is not None else read_metrics(out)
-    write_scores(out, inputs, scored, [line["loss"] for line in lines if line["kind"] == "train"])
-    clean_up(out)
-
-
-def clean_up(out: Path) -> None:
-    """Removes the checkpoints of a finished run and writes its model card."""
-    for folder in (out, *(out / STAGES).glob("*")):
-        Checkpoints(folder).keep_only_state()
-    write_card(out)
-
-
-def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
-    """Draws the attention for the first dev example that is short enough."""
-    for example in inputs.dev[:200]:
-        texts = example.sequence
-        if len(inputs.tokenizer.encode(*texts).ids) <= MAX_TOKENS:
-            write_attention(out, model, inputs.tokenizer, *texts)
-            return
-
-
-def open_and_run(
-    out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log
-) -> FinetuneResult | Outcome:
-    """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
-    return run_once(out, open_inputs(request, data, log), on_progress, log)
-
-
-class SplitScores(NamedTuple):
-    task: Task  # with the threshold that is best on dev
-    predictions: list  # on dev
-    scores: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
-
-
-def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
-    """The scores of every split that has labels. `predict` takes the name of a split and its examples."""
-    dev, predictions = inputs.dev, predict("dev", inputs.dev)
-    task = inputs.spec.task.with_best_threshold(dev, predictions)
-    predictions = task.apply_threshold(predictions)
-    scores = {"dev": with_intervals(task, dev, predictions)}
-    if inputs.threshold_split:
-        tuned_on_train = task.with_best_threshold(
-            inputs.threshold_split, predict("a part of train", inputs.threshold_split)
-        )
-        name = "dev, threshold chosen on a part of train"
-        scores[name] = with_intervals(tuned_on_train, dev, tuned_on_train.apply_threshold(predictions))
-    for name, examples in inputs.other_splits().items():
-        scores[name] = with_intervals(task, examples, task.apply_threshold(predict(name, examples)))
-    return SplitScores(task, predictions, scores)
-
-
-def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_length: int | None = None) -> None:
-    """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
-    save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
-    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
-
-
-def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[float]) -> None:
-    """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
-    task, scores = scored.task, scored.scores
-    message = verdict(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)
-    write_json(out / SCORES, {"metric_for_best": task.metrics[0], "degenerate": message, "splits": scores})
-
-
-def verdict(
-    task: Task,
-    train: Sequence[Example],
-    dev: Sequence[Example],
-    predictions: list,
-    scores: Mapping[str, Mapping[str, float]],
-    losses: list[float],
-) -> str | None:
-    """A message if the dev predictions are degenerate, or if their score is no better than chance; else None. `scores`
-    are the dev scores with their intervals.
-
-    Chance is the constant answer that is best on `train`, and the interval of `metric_for_best` must not reach down to
-    its score. With unbalanced classes it can, although a model does separate the classes (Matthews correlation above
-    0); for such a model the score itself, not its interval, is compared."""
-    if message := degenerate(task, dev, predictions, losses):
-        return message
-    gold = [example.gold for example in train if example.gold is not None]
-    constant = task.best_constant(gold) if gold else None
-    if constant is None:
-        return None
-    description, predict = constant
-    metric, score = task.metrics[0], scores[task.metrics[0]]
-    chance = task.scorer(dev, predict(dev))()[metric]
-    if score["value"] <= chance:
-        return f"dev {metric} {score['value']:.3g} is not above {description} ({chance:.3g})"
-    if score["low"] > chance:
-        return None
-    correlation = task.with_correlation_metric  # of predictions and labels (Matthews)
-    if correlation is not None and with_intervals(correlation, dev, predictions)[correlation.metrics[0]]["low"] > 0:
-        return None
-    value = f"{score['value']:.3g} ({score['low']:.3g} to {score['high']:.3g})"
-    return f"dev {metric} {value} is not significantly above {description} ({chance:.3g})"
-
-
-def degenerate(task: Task, examples: Sequence[Example], predictions: list, losses: list[float]) -> str | None:
-    """A message if the predictions or losses show that a run learned nothing; else None."""
-    if message := task.degenerate(examples, predictions):
-        return message
-    if tenth := len(losses) // 10:
-        first, last = np.mean(losses[:tenth]), np.mean(losses[-tenth:])
-        if last > 0.97 * first:
-            return f"the training loss did not move ({first:.3f} to {last:.3f})"
-    return None
+        folder.refuse(option_differences({"seeds": 1, "lr_search": False}, options))
+        refuse_other_request(folder, run, request)
+        return FinetuneRequest(**run["request"]), 1, False
+    record = sweep.read_record(lambda record: FinetuneRequest(**record["request"]))
+    folder.refuse([*option_differences(record, options), *request_differences(record["request"], request)])
+    return FinetuneRequest(**record["request"]), record["seeds"], record["lr_search"]

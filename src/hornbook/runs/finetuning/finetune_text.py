@@ -1,7 +1,7 @@
-"""Fine-tuning one GPT on several tasks as text (after McCann et al. 2018, arXiv 1806.08730): the training splits of all
-tasks, formatted as questions and answers, in one training set. The loss is on the answers or on every token.
+"""Fine-tuning one GPT on a mixture of tasks as text (after McCann et al. 2018, arXiv 1806.08730): the training splits
+of all tasks, formatted as questions and answers, in one training set. The loss is on the answers or on every token.
 
-A .toml file lists the tasks:
+A .toml file lists the tasks of the mixture:
 
     [[tasks]]
     task = "sst-2-question"          # a shipped task, or a .toml file
@@ -32,7 +32,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest, request_differences
-from hornbook.lifecycle.run_folder import Log, RunFolder, read_metrics
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import TaskBatches, in_batches, planned_flops, with_steps
@@ -60,7 +60,9 @@ Learns = Literal["answer", "all"]
 
 
 @dataclass(frozen=True)
-class JointTask(ValidatedSettings):
+class MixtureTask(ValidatedSettings):
+    """A task of the mixture."""
+
     task: str = setting("", "a shipped task, or a .toml file")
     data: str = setting("", "its data, relative to the file that names it")
     examples: int | None = setting(
@@ -74,8 +76,10 @@ class JointTask(ValidatedSettings):
 
 
 @dataclass(frozen=True)
-class Joint(ValidatedSettings):
-    tasks: tuple[JointTask, ...] = setting((), "the tasks to train on")
+class TaskMixture(ValidatedSettings):
+    """The contents of the .toml file."""
+
+    tasks: tuple[MixtureTask, ...] = setting((), "the tasks to train on")
     folder: str = setting(".", "folder that data paths are relative to")
 
     def __post_init__(self) -> None:
@@ -93,7 +97,8 @@ class Documents:
     tasks: list[dict]
 
 
-def read_joint(path: str | Path) -> Joint:
+def read_mixture(path: str | Path) -> TaskMixture:
+    """The mixture that a .toml file lists, with the folder of the file."""
     path = Path(path).expanduser()
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling")
@@ -101,18 +106,18 @@ def read_joint(path: str | Path) -> Joint:
         raise ValueError(f"{path} is not a .toml file: the task text needs one that lists tasks and their data")
     values = read_toml(path)
     try:
-        return configuration.from_dict(Joint, values | {"folder": str(path.resolve().parent)})
+        return configuration.from_dict(TaskMixture, values | {"folder": str(path.resolve().parent)})
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def documents(joint: Joint, tokenizer: Tokenizer, context: int, learns: Learns, log: Log) -> Documents:
+def documents(mixture: TaskMixture, tokenizer: Tokenizer, context: int, learns: Learns, log: Log) -> Documents:
     """The training examples of all tasks as documents, without those whose question is also in the test split.
     `context` is the model's context length in tokens."""
     train, held_out, tasks = [], [], []
-    for entry in joint.tasks:
-        task = read_task(entry.task if Path(entry.task).suffix != ".toml" else Path(joint.folder) / entry.task)
-        splits = read_items(task, Path(joint.folder) / entry.data, log)
+    for entry in mixture.tasks:
+        task = read_task(Path(mixture.folder) / entry.task if Path(entry.task).suffix == ".toml" else entry.task)
+        splits = read_items(task, Path(mixture.folder) / entry.data, log)
         if len(splits.train) < 2:
             raise ValueError(f"{entry.data} has no training split for {task.name}: add one")
         check_templates(task, splits.train[0])
@@ -201,7 +206,7 @@ def resolve_settings(model: str | Path, data: str | Path | None, overrides: dict
     settings = text_settings(trained, overrides)
     if data is None:
         return settings
-    texts = documents(read_joint(data), tokenizer, trained.config.max_positions, settings.learns, log)
+    texts = documents(read_mixture(data), tokenizer, trained.config.max_positions, settings.learns, log)
     return with_steps(settings, texts.train)
 
 
@@ -225,7 +230,7 @@ def finetune_text(
     log: Log = print,
 ) -> Outcome:
     """Fine-tunes a GPT on the tasks in the .toml file `data` into the run folder `out`. With `resume`, `data` and
-    `overrides` may be left out. A run that was stopped returns an `Outcome` whose `ended` is `stopped`.
+    `overrides` may be left out. Raises `Stopped` if Ctrl-C, another signal or `on_progress` stopped the run.
 
     >>> import hornbook
     >>> hornbook.finetune_text("runs/gpt", "joint.toml", "runs/joint", overrides={"epochs": 1})  # doctest: +SKIP
@@ -239,10 +244,10 @@ def finetune_text(
     if run is not None:
         before = run["request"] | {"data": request.data}  # the file may have moved; its documents are compared below
         folder.refuse(request_differences(before, request, settings_in(run)))
-    joint = read_joint(data)
+    mixture = read_mixture(data)
     trained, tokenizer = load_gpt_with_head(model)
     settings = text_settings(trained, request.overrides) if run is None else settings_in(run)
-    texts = documents(joint, tokenizer, trained.config.max_positions, settings.learns, log)
+    texts = documents(mixture, tokenizer, trained.config.max_positions, settings.learns, log)
     fingerprint = _fingerprint(texts)
     if run is None:
         settings = with_steps(settings, texts.train)
@@ -267,13 +272,12 @@ def finetune_text(
             family=trained.family,
             heads=list(trained.heads),
             parameters=num_parameters,
-            joint=configuration.to_dict(joint),
+            joint=configuration.to_dict(mixture),
             **{"from": request.model},
         )
     job = _job(trained, tokenizer, texts, settings, runtime)
-    outcome = train(folder.path, job, settings, runtime, on_progress or (lambda status: None))
-    if outcome.ended != "stopped":
-        link_files(folder.path / "best", folder.path)
+    outcome = train(folder.path, job, settings, runtime, on_progress or ignore)
+    link_files(folder.path / "best", folder.path)
     return outcome
 
 

@@ -21,7 +21,7 @@ from hornbook.interop.folder import checked_config_file, load_folder
 from hornbook.interop.hub import LANGUAGES, builtin_for, model_folder
 from hornbook.interop.sentence_transformers import EmbeddingSettings, read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens
-from hornbook.lifecycle.run_folder import Log
+from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
 from hornbook.models.head_config import HeadConfig
@@ -79,7 +79,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Inputs(Labelled):
-    """Everything a run needs, read once for all runs of a search.
+    """Everything a run needs, read once for all trials of a sweep.
 
     `copies` are augmented examples that are added to train (`runs.augmentation`). `projections` map a student's hidden
     states to its teacher's width, as learned in an earlier stage.
@@ -91,7 +91,7 @@ class Inputs(Labelled):
     teacher: Teacher | None = None
     copies: list[Example] | None = None
     projections: Mapping[str, Tensor] = field(default_factory=dict)
-    folder: Path | None = None  # shared by all runs, for files that are made once
+    folder: Path | None = None  # shared by all trials, for files that are made once
     grounder: Grounder | None = None  # the knowledge graph that questions are grounded in
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
     prescribed_length: int | None = None  # by the folder of a model that embeds texts
@@ -123,7 +123,7 @@ class Inputs(Labelled):
     def with_request(self, request: FinetuneRequest) -> "Inputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
         request = replace(request, model=request.model or self.request.model)
-        settings = _settings(self.registered, self.pretrained, self.data, request, lambda message: None)
+        settings = _settings(self.registered, self.pretrained, self.data, request, ignore)
         train, threshold_split = training_split(self.data, self.registered, settings)
         return self.replaced(request=request, settings=settings, train=train, threshold_split=threshold_split)
 
@@ -230,9 +230,18 @@ def open_inputs(
     linker = _linker(pretrained, settings.task.graph, spec.task, log)
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
-    split = training_split(dataset, registered, settings)
+    train, threshold_split = training_split(dataset, registered, settings)
     return Inputs(
-        *(registered, dataset, settings, spec, *split, request, pretrained, tokenizer, teacher),
+        registered=registered,
+        data=dataset,
+        settings=settings,
+        spec=spec,
+        train=train,
+        threshold_split=threshold_split,
+        request=request,
+        pretrained=pretrained,
+        tokenizer=tokenizer,
+        teacher=teacher,
         grounder=grounder,
         linker=linker,
         prescribed_length=embedding.max_length,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hornbook import config as configuration
 from hornbook.batch import Batch, part_bounds
+from hornbook.lifecycle.run_folder import Log
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.flops import model_flops_per_token, shape_of
 from hornbook.models.head_config import HeadConfig
@@ -23,7 +24,7 @@ from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task import CachedRows, TaskDistillation
 from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.inputs import Inputs, Log
+from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.layers import (
     freeze,
     from_scratch,

@@ -9,13 +9,13 @@ from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
 from hornbook.lifecycle.requests import RunRequest, request_differences
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
-from hornbook.runs.augmentation.copies import MADE_FROM
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.runtime import Runtime
 
-REQUEST = "sweep.json"  # the record of a search or of runs with several seeds, each of which has its own
-START_FILES = (RECORD, REQUEST, MADE_FROM)  # any of these shows that a run was started
+SWEEP = "sweep.json"  # the record of a sweep, each of whose trials has its own
+AUGMENTED = "augmented.json"  # what the augmented copies were made from (`runs/augmentation/stored_copies.py`)
+START_FILES = (RECORD, SWEEP, AUGMENTED)  # any of these shows that a run was started
 SHAPE = "model."  # prefix of the settings of a model's shape
 
 
@@ -53,28 +53,13 @@ class FinetuneRequest(RunRequest):
         return () if self.teacher is None else (SHAPE,)
 
 
-@dataclass(frozen=True)
-class TaskResult:
-    """What a finished run returns: its folder, the scores of each split, and a message if the model is degenerate."""
-
-    out: Path
-    scores: dict[str, Any]
-    metric_for_best: str
-    degenerate: str | None
-
-    @property
-    def score(self) -> float:
-        """The dev score of the metric that selects the best model."""
-        return self.scores["dev"][self.metric_for_best]["value"]
-
-
 def run_folder(out: Path, request: FinetuneRequest, marks: tuple[str, ...] = START_FILES) -> RunFolder:
     return RunFolder(out, "distill" if request.teacher else "finetune", marks)
 
 
 def sweep_folder(out: Path, request: FinetuneRequest) -> RunFolder:
-    """The folder of several runs, whose record holds only the request."""
-    return run_folder(out, request, (REQUEST,))
+    """The folder of a sweep, whose record holds only the request."""
+    return run_folder(out, request, (SWEEP,))
 
 
 def write_task_record(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import MANY, ValidatedSettings, setting
-from hornbook.graph.settings import ReasonSettings
+from hornbook.graph.settings import KagnetSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.models.electra import Electra
@@ -26,7 +26,7 @@ from hornbook.train.settings import (
 )
 
 PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
-SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # published; scaled with the model's width like the learning rate itself
+SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # of `lr_search`, as published; scaled with the model's width
 GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for KagNet
 SMALL_WIDTH, LARGE_WIDTH = 256, 1024  # of ELECTRA-small and BERT-large
 MANY_EXAMPLES, FEW_EXAMPLES = 50_000, 6_000  # for an ELECTRA of a size between the published ones
@@ -172,7 +172,7 @@ class _FinetuningGroups(ValidatedSettings):
     task: TaskSettings = field(default_factory=TaskSettings)
     augment: AugmentationSettings = field(default_factory=AugmentationSettings)
     layers: LayerSettings = field(default_factory=LayerSettings)
-    reason: ReasonSettings = field(default_factory=ReasonSettings)
+    reason: KagnetSettings = field(default_factory=KagnetSettings)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def default_lr(registered: RegisteredTask, width: int) -> float:
 
 
 def searched_lrs(width: int) -> list[float]:
-    """The published learning rates of a search, raised by one factor for narrow models, to at most `MAX_LR`."""
+    """The published learning rates of `lr_search`, raised by one factor for narrow models, to at most `MAX_LR`."""
     factor = min(width_factor(width), MAX_LR / max(SEARCHED_LRS))
     return [rounded(lr * factor) for lr in SEARCHED_LRS]
 

@@ -26,7 +26,7 @@ from hornbook.interop.folder import checked_config_file
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
-from hornbook.lifecycle.run_folder import Log, RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore
 from hornbook.models.distillation_pair import initialize_from_teacher
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
@@ -117,8 +117,7 @@ def pretrain(
     entities of a `graph`, to which the corpora must be linked. `device` is `cpu`, `cuda` or `cuda:1` and defaults to a
     GPU if there is one.
 
-    Returns how the run ended. If Ctrl-C, another signal or `on_progress` stopped it, it is saved and the `ended` of the
-    `Outcome` is `stopped`.
+    Returns how the run ended. Raises `Stopped` if Ctrl-C, another signal or `on_progress` stopped it after saving it.
 
     >>> import hornbook
     >>> size = {"model.num_layers": 1, "model.width": 32, "model.num_heads": 2, "model.inner_width": 64}
@@ -127,14 +126,20 @@ def pretrain(
     2
     """
     out = Path(out)
+    size = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     request = PretrainRequest(
-        *(preset, names_of(corpora), init_from, steps, tokens, minutes, batch_tokens, seed, teacher and teacher.name),
+        preset,
+        names_of(corpora),
+        init_from,
+        **size,
+        seed=seed,
+        teacher=teacher and teacher.name,
         recipe=recipe,
         graph=graph,
         vectors=vectors,
         overrides=with_device(overrides, device),
     )
-    folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or (lambda status: None)
+    folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or ignore
     log = current_ranks().only_main(log)
     _check_request(request, teacher, resume)
     if current_ranks().from_main(lambda: folder.is_started(resume)):
@@ -148,7 +153,7 @@ def pretrain(
     for warning in warnings_of(prepared.settings, prepared.corpora, prepared.job.make_batch):
         log(warning)
     outcome = train(out, prepared.job, prepared.settings, prepared.runtime, on_progress)
-    if outcome.ended != "stopped" and current_ranks().is_main:
+    if current_ranks().is_main:
         if prepared.settings.optimizer.ema_decay:
             prepared.job.load_model(out)  # the average, which was saved
         _write_samples(out, prepared)
@@ -218,8 +223,8 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
         settings = with_repeated_text(settings, request, recipe, corpora)
         settings = with_encoder_weight_decay(settings, request, recipe, corpora)
     tokenizer = corpora[0][0].tokenizer if corpora else None
-    settings = fitted_settings(settings, tokenizer, request, teacher, lambda message: None)
-    settings = with_warmup_that_fits(settings, request, lambda message: None)
+    settings = fitted_settings(settings, tokenizer, request, teacher, ignore)
+    settings = with_warmup_that_fits(settings, request, ignore)
     if not corpora:
         return settings
     return with_validations(settings, sum(batch.num_tokens for batch in held_out_batches(settings, corpora)))
@@ -240,7 +245,7 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
         before = PretrainRequest(**run["request"])
         if before.vectors is not None:
             folder.refuse_other_input(f"{before.vectors}", run["inputs"]["vectors"], vectors_fingerprint(before))
-        _, model = _model_to_train(settings, corpora, before, teacher, lambda message: None)
+        _, model = _model_to_train(settings, corpora, before, teacher, ignore)
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.reason}")
@@ -274,7 +279,7 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     corpora = open_corpora(request.named_corpora(), settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
     configure_torch(runtime)
-    settings, model = _model_to_train(settings, corpora, request, None, lambda message: None)
+    settings, model = _model_to_train(settings, corpora, request, None, ignore)
     torch.compiler.reset()  # measure without what an earlier run compiled
     run = PreparedRun.of(settings, corpora, model, runtime)
     return mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60), runtime

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.config import LARGEST_SEED, MANY, setting
-from hornbook.data.corpus import Corpus
-from hornbook.data.remote import origin_of
 from hornbook.files import sha256
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.lifecycle.requests import Difference, RunRequest, request_differences
@@ -111,19 +109,13 @@ def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest)
     """Raises a ValueError if an option of `request` differs from the recorded one; others are skipped."""
     recorded = run["request"] | {"corpora": request.corpora, "recipe": run["recipe"]}
     differences = request_differences(recorded, request, settings_in(run))
-    requested = [(origin_of(path), weight) for path, weight in request.named_corpora()]
+    requested = request.named_corpora()
     started = [(entry["folder"], entry["weight"]) for entry in run["inputs"]["corpora"]]
-    if requested and requested != started and not _have_moved(requested, run["inputs"]["corpora"]):
+    # Their paths may differ, as corpora may have moved: `refuse_other_inputs` compares the contents.
+    if requested and [weight for _, weight in requested] != [weight for _, weight in started]:
         texts = (", ".join(f"{path}:{weight:g}" for path, weight in corpora) for corpora in (started, requested))
         differences.append(Difference("corpora", *texts))
     folder.refuse(differences)
-
-
-def _have_moved(corpora: list[tuple[str, float]], entries: list[dict]) -> bool:
-    """Whether these are the corpora of the run at other paths, for example after a copy to another machine."""
-    return [weight for _, weight in corpora] == [entry["weight"] for entry in entries] and all(
-        Corpus(path).fingerprint == entry["fingerprint"] for (path, _), entry in zip(corpora, entries, strict=True)
-    )
 
 
 def refuse_other_inputs(folder: RunFolder, run: dict, corpora: Corpora, teacher: Teacher | None) -> None:

@@ -14,8 +14,9 @@ from hornbook.report.page import write_report
 from hornbook.report.plots.run import pretraining_curves
 from hornbook.report.run_files import ReportedRun
 from hornbook.runs.finetuning import finetune_text as text_run
-from hornbook.runs.finetuning.finetune_text import documents, finetune_text, read_joint
+from hornbook.runs.finetuning.finetune_text import documents, finetune_text, read_mixture
 from hornbook.train.checkpoint import Checkpoints
+from hornbook.train.job import Stopped
 
 SIZE = """
 example = "How large is {text}?"
@@ -95,7 +96,7 @@ def test_it_learns_both_tasks(taught, tasks, gpt, tmp_path):
 @pytest.mark.parametrize("learns", ["answer", "all"])
 def test_what_has_a_loss(tasks, learns):
     tokenizer = bytes_tokenizer()
-    found = documents(read_joint(tasks / "joint.toml"), tokenizer, 160, learns, quiet)
+    found = documents(read_mixture(tasks / "joint.toml"), tokenizer, 160, learns, quiet)
     for ids, wanted in zip(found.train.ids, found.train.token_labels, strict=True):
         is_learned = wanted >= 0
         assert (wanted[:-1][is_learned[:-1]] == ids[1:][is_learned[:-1]]).all() and wanted[-1] == tokenizer.eos_id
@@ -117,7 +118,7 @@ def test_test_questions_are_not_trained_on(tasks, tmp_path):
     write_rows(folder / "train.jsonl", rows)
     write_rows(folder / "test.jsonl", [{"text": "Thing  4", "label": "r"}])
     said = []
-    found = documents(read_joint(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", said.append)
+    found = documents(read_mixture(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", said.append)
     texts = [bytes_tokenizer().decode(ids.tolist()) for split in (found.train, found.held_out) for ids in split.ids]
     assert len(texts) == 8 and not any("thing 4" in text for text in texts)
     assert said[0] == "colour: 1 training examples are also in the test split: dropped"
@@ -125,7 +126,7 @@ def test_test_questions_are_not_trained_on(tasks, tmp_path):
 
 def test_long_documents_keep_their_answer(tasks):
     context = 24
-    found = documents(read_joint(tasks / "joint.toml"), bytes_tokenizer(), context, "answer", quiet)
+    found = documents(read_mixture(tasks / "joint.toml"), bytes_tokenizer(), context, "answer", quiet)
     assert max(map(len, found.train.ids)) <= context
     for wanted in found.train.token_labels:
         assert (wanted >= 0).sum() > 1 and wanted[-1] == bytes_tokenizer().eos_id
@@ -133,10 +134,9 @@ def test_long_documents_keep_their_answer(tasks):
 
 def test_stopped_and_gone_on_with_it_ends_the_same(taught, tasks, gpt, tmp_path):
     out = tmp_path / "out"
-    outcome = finetune_text(
-        gpt, tasks / "joint.toml", out, overrides=QUICK, on_progress=lambda status: status.step == 7, log=quiet
-    )
-    assert outcome.ended == "stopped"
+    stop = {"on_progress": lambda status: status.step == 7, "log": quiet}
+    with pytest.raises(Stopped):
+        finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, **stop)
     with pytest.raises(ValueError, match="add resume=True"):
         finetune_text(gpt, tasks / "joint.toml", out, overrides=QUICK, log=quiet)
     with pytest.raises(ValueError, match=r"started with other settings: epochs is 12.0, not 3"):

@@ -8,7 +8,7 @@ from small_prompting import QUESTION, WRITING, bytes_tokenizer, saved_small_gpt,
 from tiny import tiny_text
 
 import hornbook
-from hornbook.evaluation.prompting.asking import PromptEvaluator, extract_answer
+from hornbook.evaluation.prompting.evaluator import PromptEvaluator, extract_answer
 from hornbook.inference.scoring import next_token_scores
 from hornbook.tasks.text.definition import Choices, GenerationSettings, read_task
 from hornbook.tasks.text.metrics import METRICS

@@ -1,30 +1,18 @@
-"""Shallow models of probes and baselines, and the output folder with their scores.
+"""Logistic and ridge regression of scikit-learn on features, for probes and baselines.
 
-OUT/run.json              the request, the data, and what was fitted
-OUT/scores.json           standard metrics with intervals, in the format of fine-tuning
-OUT/predictions-dev.jsonl the prediction and the label of each dev example
-OUT/task.json             metrics and threshold
-
-Linear models from scikit-learn return logits like a network's head, so that a task decodes them in the same way. The
-regularisation strength is chosen by cross-validation on the training split: by log-likelihood or, if the task's metric
-is the Matthews correlation, by that, because the likeliest model then often predicts a single class.
+The models return logits like a network's head, so that a task decodes them in the same way. The regularisation strength
+is chosen by cross-validation on the training split: by log-likelihood or, if the task's metric is the Matthews
+correlation, by that, because the likeliest model then often predicts a single class.
 """
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hornbook.files import read_json, write_json
-from hornbook.lifecycle.requests import changed_values
-from hornbook.lifecycle.run_folder import RECORD, SCORES, RunFolder, recorded
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.runs.finetuning.finetune import score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.inputs import Labelled
-from hornbook.runs.finetuning.record import FinetuneRequest, TaskResult, refuse_other_data, write_task_record
-from hornbook.tasks.records import DataSet
 from hornbook.tasks.task import Predict, Task
 from hornbook.train.randomness import seed_of
 
@@ -40,47 +28,20 @@ MANY = 10_000  # examples at most for choosing the strength, which hardly depend
 MAX_ITERATIONS = 300
 
 
-def start_run(
-    out: Path, command: str, request: FinetuneRequest, options: dict[str, Any], data: DataSet
-) -> TaskResult | None:
-    """Records the request and returns None, or returns the scores if the same request is already finished in `out`.
-    Raises a `ValueError` for a different request, unless the earlier one produced nothing."""
-    folder = RunFolder(out, command)
-    if folder.is_started(resume=True):
-        run = folder.read_record(lambda run: dict(run["request"]))
-        if [path.name for path in out.iterdir()] != [RECORD]:
-            # The data may have moved: its content is compared.
-            folder.refuse(changed_values(run["request"] | {"data": request.data}, request.to_dict() | options))
-            refuse_other_data(folder, run, data)
-            return read_scored(out) if folder.is_finished else None
-    write_task_record(folder, request, data, options)
-    return None
-
-
-def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]) -> TaskResult:
-    """Scores `predict` on every labelled split and writes the results."""
-    scored = score_splits(inputs, lambda name, examples: predict(examples))
-    write_predictions(out, inputs, scored)
-    info = {"metric_for_best": scored.task.metrics[0], "train_examples": len(inputs.train), "fitted": fitted}
-    splits = {"dev": inputs.dev, **inputs.other_splits()}
-    num_not_scored = {name: len(inputs.data.splits[name]) - len(each) for name, each in splits.items()}
-    info["not_scored"] = {name: num for name, num in num_not_scored.items() if num}
-    write_json(out / RECORD, recorded(out) | info)
-    write_scores(out, inputs, scored, losses=[])
-    return read_scored(out)
-
-
-def read_scored(out: Path) -> TaskResult:
-    scores = read_json(out / SCORES)
-    return TaskResult(out, scores["splits"], scores["metric_for_best"], scores["degenerate"])
-
-
-# ---- linear models
-
-
 class Fitted(NamedTuple):
     score: Score
     strength: float | list[float] | None  # C (one per class for multi-label), or alpha for numbers
+
+
+def fit_texts(labelled: Labelled, features: Callable[[list], Matrix]) -> tuple[Predict, dict[str, Any]]:
+    """A linear model on the `features` of examples: the function that predicts, and what was fitted."""
+    task, train, seed = labelled.spec.task, labelled.train, labelled.settings.runtime.seed
+    model = fit_labels(task, features(train), task.targets(train), seed)
+
+    def predict(examples: list) -> list:
+        return task.decode(list(model.score(features(examples))), None, examples)
+
+    return predict, {"strength": model.strength}
 
 
 def fit_labels(task: Task, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:

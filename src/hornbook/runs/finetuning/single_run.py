@@ -1,0 +1,243 @@
+"""One fine-tuning run, from its inputs to a finished run folder.
+
+RUN/run.json              the resolved settings, data, labels and device
+RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the weights with the best dev score
+RUN/task.json             what prediction needs in addition: metrics, threshold, tagging scheme
+RUN/scores.json           standard metrics with intervals, for every split that has labels
+RUN/augmented.jsonl       with augmentation: the changed fields of each copy
+RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
+RUN/illustrations.json    for answer spans: the probabilities of the tokens of a few dev examples
+RUN/predictions-dev.jsonl the prediction and the label of each dev example
+RUN/checkpoints/          during training, the state to resume from; after it, only how the run ended
+RUN/best/                 the weights with the best dev score, linked to the root at the end
+RUN/metrics.jsonl         losses and dev scores during training
+RUN/stages/               with a recipe of several stages: the earlier ones
+RUN/attention.json        the attention for one dev example
+RUN/README.md             the model card
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from hornbook.files import link_files, write_json
+from hornbook.inference.attention import MAX_TOKENS, write_attention
+from hornbook.interop.folder import load_weights, read_weights
+from hornbook.lifecycle.locking import lock_output_folder
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics
+from hornbook.report.card import write_card
+from hornbook.runs.distillation.task_stages import STAGES, run_earlier_stages
+from hornbook.runs.distillation.teacher import refuse_other_teacher
+from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
+from hornbook.runs.finetuning.inputs import Inputs, open_inputs
+from hornbook.runs.finetuning.job import build_job, log_where_it_resumes, planned_flops, with_steps
+from hornbook.runs.finetuning.record import (
+    FinetuneRequest,
+    read_run,
+    refuse_other_data,
+    refuse_other_request,
+    run_folder,
+    settings_in,
+    write_task_record,
+)
+from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
+from hornbook.runs.finetuning.settings import FinetuneSettings
+from hornbook.tasks.encoded import EncodedExamples
+from hornbook.tasks.evaluation import Evaluation, evaluate_split, run_model
+from hornbook.tasks.records import Example
+from hornbook.train.checkpoint import Checkpoints, read_state
+from hornbook.train.job import OnProgress, Outcome
+from hornbook.train.loop import train
+from hornbook.train.parallel.ranks import current_ranks
+from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
+
+if TYPE_CHECKING:
+    from hornbook.inference.predictor import Predictor
+
+
+@dataclass(frozen=True)
+class FinetuneResult(TaskResult):
+    """What `finetune` returns: a finished run, ready to predict, and how its training ended."""
+
+    outcome: Outcome
+
+    @cached_property
+    def predictor(self) -> "Predictor":
+        from hornbook.inference.predictor import load_predictor
+
+        return load_predictor(self.out)
+
+    def predict(self, items: Any) -> Any:
+        """One prediction per text, pair, question or sentence, in input order; for a data frame, a data frame."""
+        return self.predictor.predict(items)
+
+    def evaluate(self, data: Any, **columns: str) -> dict:
+        """The standard metrics on other data with 95% intervals."""
+        return self.predictor.evaluate(data, **columns)
+
+
+@lock_output_folder
+def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> FinetuneResult:
+    """Starts or resumes one run in the folder `out`."""
+    if inputs.settings.augment.copies and inputs.copies is None:
+        raise ValueError("augment.copies is only for finetune and distill: leave it out here")
+    folder, ranks = run_folder(out, inputs.request), current_ranks()
+    has_record, is_finished = ranks.from_main(lambda: (folder.has_record, folder.is_finished))
+    is_done = False
+    if has_record:
+        run = read_run(folder)
+        _refuse_changes(folder, run, inputs)
+        settings = settings_in(run)
+        runtime = choose_runtime(settings.runtime, 0.0, run["runtime"])
+        if is_finished:
+            with ranks.main_first():
+                if ranks.is_main:
+                    clean_up(out)  # the run may have been killed before or during it
+            return read_result(out)
+        is_done = ranks.from_main(lambda: Checkpoints(out).is_trained(settings.schedule.steps))
+    else:
+        settings, runtime = planned(inputs)
+    configure_torch(runtime)
+    inputs = inputs.replaced(settings=settings)
+    job, model = build_job(inputs, runtime, log)
+    if not has_record:
+        if inputs.teacher is not None:
+            cache_plan(inputs)  # raises before the run folder is written
+        _write_record(folder, inputs, runtime, model)
+    _log_truncated_texts("train", inputs.encoded_train, inputs, log)
+    _log_truncated_texts("dev", inputs.encoded_dev, inputs, log)
+    if inputs.grounder is not None:
+        log(inputs.encoded_train.extra_streams.coverage)
+    on_dev = None
+    if not is_done:
+        if inputs.teacher is not None:
+            with ranks.main_first():  # the others read what it has cached
+                cache = open_teacher_cache(inputs, runtime, inputs.folder or out, on_progress, log)
+            # Messages were logged already.
+            build = partial(build_job, runtime=runtime, log=ignore, cache=cache)
+            job, model = build(run_earlier_stages(out, inputs, runtime, build, on_progress, log))
+        log_where_it_resumes(out, settings, log)
+        outcome = train(out, job, settings, runtime, on_progress)
+        on_dev = job.validate.last if outcome.best_step == outcome.step else None
+    with ranks.main_first():
+        if ranks.is_main:
+            _finish(out, inputs, model, runtime, log, on_dev)
+    return read_result(out)
+
+
+def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: Inputs) -> None:
+    """Raises a `ValueError` if the request or an input is not that of the recorded run."""
+    refuse_other_request(folder, run, inputs.request)
+    refuse_other_data(folder, run, inputs.data)
+    task, kagnet, recorded = inputs.settings.task, inputs.settings.reason, run["inputs"]
+    for name, fingerprint in ({} if inputs.grounder is None else inputs.grounder.fingerprints).items():
+        path = kagnet.graph if name == "graph" else kagnet.vectors
+        folder.refuse_other_input(f"the {name.replace('_', ' of ')} in {path}", recorded.get(name), fingerprint)
+    if inputs.linker is not None:
+        folder.refuse_other_input(f"the graph {task.graph}", recorded.get("graph"), inputs.linker.fingerprint)
+    if inputs.teacher is not None:
+        refuse_other_teacher(folder, run, inputs.teacher)
+
+
+def planned(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
+    """The settings of a new run with its number of steps, and where it runs."""
+    settings = with_steps(inputs.settings, inputs.encoded_train)
+    learns_text = bool(settings.task.lm_weight)
+    flops = planned_flops(inputs.pretrained, inputs.encoded_train, settings.epochs, learns_text)
+    return settings, choose_runtime(settings.runtime, flops)
+
+
+def _write_record(folder: RunFolder, inputs: Inputs, runtime: Runtime, model: nn.Module) -> None:
+    other_inputs = {} if inputs.teacher is None else {"teacher": inputs.teacher.to_record()}
+    other_inputs |= {} if inputs.grounder is None else inputs.grounder.fingerprints
+    other_inputs |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
+    write_task_record(
+        folder,
+        inputs.request,
+        inputs.data,
+        inputs=other_inputs,
+        settings=inputs.settings,
+        runtime=runtime,
+        parameters=sum(p.numel() for p in model.parameters()),
+        trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        metric_for_best=inputs.spec.task.metrics[0],
+        train_examples=len(inputs.train),
+        **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),
+        truncated_texts={"train": inputs.encoded_train.num_truncated, "dev": inputs.encoded_dev.num_truncated},
+    )
+
+
+def read_result(out: Path) -> FinetuneResult:
+    """The result of a finished run, from its files."""
+    state = read_state(Checkpoints(out).last())
+    outcome = Outcome.from_state("finished early" if state["ended_early"] else "finished", state)
+    return FinetuneResult.read(out, outcome=outcome)
+
+
+def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, log: Log) -> None:
+    if num := encoded.num_truncated:
+        texts = inputs.spec.task.truncated_noun
+        log(f"{num:,} {texts} of {name} are longer than {inputs.max_length} tokens and were truncated")
+
+
+def _finish(
+    out: Path,
+    inputs: Inputs,
+    model: nn.Module,
+    runtime: Runtime,
+    log: Log,
+    on_dev: Evaluation | None,
+) -> None:
+    """Scores the best weights on every labelled split, and links them to the root. `on_dev`: their scores if known."""
+    load_weights(model, read_weights(out / "best"), out / "best")
+    micro_tokens = inputs.settings.batch.micro_tokens
+
+    def predict(name: str, examples: list[Example]) -> list:
+        if name == "dev" and on_dev is not None:
+            return on_dev.predictions
+        encoded = inputs.encoded_dev if name == "dev" else inputs.encode(examples)
+        if name in inputs.other_splits():
+            _log_truncated_texts(name, encoded, inputs, log)
+        return evaluate_split(model, inputs.spec.task, examples, encoded, runtime.autocast, micro_tokens).predictions
+
+    scored = score_splits(inputs, predict)
+    if scored.task != inputs.spec.task:
+        log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.metrics[0]} on dev")
+    write_predictions(out, inputs, scored, inputs.max_length)
+    link_files(out / "best", out)  # from where the run is loaded
+    scored.task.write_files(out, model.config.width, inputs.max_length)
+    _draw_attention(out, inputs, model)
+    if chosen := scored.task.illustrative(inputs.dev, scored.predictions, inputs.encoded_dev):
+        examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
+        encoded = inputs.encode(examples)
+        outputs = run_model(model, encoded, runtime.autocast, micro_tokens).outputs
+        illustrations = scored.task.illustrations(outputs, encoded, examples, predictions)
+        write_json(out / "illustrations.json", {"examples": illustrations})
+    # A student's loss cannot fall below its teacher's entropy, and may already start there.
+    lines = [] if inputs.teacher is not None else read_metrics(out)
+    write_scores(out, inputs, scored, [line["loss"] for line in lines if line["kind"] == "train"])
+    clean_up(out)
+
+
+def clean_up(out: Path) -> None:
+    """Removes the checkpoints of a finished run and writes its model card."""
+    for folder in (out, *(out / STAGES).glob("*")):
+        Checkpoints(folder).keep_only_state()
+    write_card(out)
+
+
+def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
+    """Draws the attention for the first dev example that is short enough."""
+    for example in inputs.dev[:200]:
+        texts = example.sequence
+        if len(inputs.tokenizer.encode(*texts).ids) <= MAX_TOKENS:
+            write_attention(out, model, inputs.tokenizer, *texts)
+            return
+
+
+def open_and_run(out: Path, request: FinetuneRequest, data: Any, on_progress: OnProgress, log: Log) -> FinetuneResult:
+    """Opens data and model of a request, and starts or resumes its run in the folder `out`."""
+    return run_once(out, open_inputs(request, data, log), on_progress, log)
