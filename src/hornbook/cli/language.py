@@ -42,7 +42,7 @@ def generate(
     length_penalty: option(float, "For --num-beams: above 0 prefers longer texts.") = 1.0,
     stop: option(list[str] | None, "Stop before this text; may be given several times.") = None,
     seed: Seed = 0,
-    num: option(int, "Number of texts to generate.") = 1,
+    num_return_sequences: option(int, "Number of texts to generate.") = 1,
     slide: flag("--slide", "Continue past the context length, keeping its last half as context.") = False,
     fill: flag("--fill", "With an encoder: fill in masks one by one, in the text or after it.") = False,
     weights: Weights = "float",
@@ -57,7 +57,10 @@ def generate(
     if fill:
         searching = {"--num-beams": num_beams > 1, "--length-penalty": length_penalty != 1}
         decoding = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
-        refuse_unused_options("with --fill", sampling | searching | decoding | {"--num": num > 1, "--slide": slide})
+        refuse_unused_options(
+            "with --fill",
+            sampling | searching | decoding | {"--num-return-sequences": num_return_sequences > 1, "--slide": slide},
+        )
     elif num_beams > 1:
         refuse_unused_options("with --num-beams, which does not sample", sampling | {"--seed": seed != 0})
     else:
@@ -72,10 +75,11 @@ def generate(
         return
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty}
     options |= {"num_beams": num_beams, "length_penalty": length_penalty, "seed": seed}
+    options["num_return_sequences"] = num_return_sequences
     options["max_new_tokens"] = MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens
-    stream = _Stream(prompt) if num == 1 else None  # several texts are printed when all are finished
+    stream = _Stream(prompt) if num_return_sequences == 1 else None  # several texts are printed when all are finished
     try:
-        texts = loaded.generate(prompt, **options, stop=stop or (), num=num, slide=slide, on_text=stream)
+        texts = loaded.generate(prompt, **options, stop_strings=stop or (), slide=slide, on_text=stream)
     except KeyboardInterrupt:
         print_result("")  # ends the line of the text so far
         raise

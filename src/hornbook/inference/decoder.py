@@ -54,20 +54,20 @@ class DecoderModel(LoadedModel):
         num_beams: int = 1,
         length_penalty: float = 1.0,
         early_stopping: bool = False,
-        stop: str | Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
         seed: int = 0,
-        num: int = 1,
+        num_return_sequences: int = 1,
         slide: bool = False,
         begin_suppress_tokens: Collection[int] = (),
         on_text: OnText | None = None,
     ) -> list[Generated] | list[list[Generated]]:
-        """Returns `num` continuations of a prompt; for a list of prompts, a list of these lists.
+        """Returns `num_return_sequences` continuations of a prompt; for a list of prompts, a list of these lists.
 
         `temperature` defaults to 1; 0 is greedy decoding. `top_k` and `top_p` sample from the most likely tokens only.
         `num_beams` above 1 is beam search, without sampling. `on_text` is called with (index of the prompt, index of
         the sample, new text) during generation; with beams, at the end.
 
-        A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_new_tokens`,
+        A text ends with the model's end-of-text token, before the first of the `stop_strings`, after `max_new_tokens`,
         or when the context is full. With `slide`, generation drops the first half of a full context and continues, and
         a prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
         starts with one of the tokens `begin_suppress_tokens`.
@@ -84,9 +84,9 @@ class DecoderModel(LoadedModel):
             top_k=top_k,
             top_p=top_p,
             repetition_penalty=repetition_penalty,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop_strings=(stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings),
             seed=seed,
-            num=num,
+            num_return_sequences=num_return_sequences,
             slide=slide,
             begin_suppress_tokens=frozenset(begin_suppress_tokens),
         )

@@ -215,7 +215,7 @@ class _GenerationJob(Job):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choices = itertools.product(range(len(self.prompts)), range(self.config.num))
+        choices = itertools.product(range(len(self.prompts)), range(self.config.num_return_sequences))
         self.waiting = deque(choices)  # choices that have no slot yet
 
     @property
@@ -250,7 +250,7 @@ class GenerationEngine(Queue):
 
     def submit(self, prompts: list[list[int]], config: GenerationConfig, on_text: OnText | None = None) -> Job:
         """Queues a request: `await job.future` is a list of texts per prompt."""
-        num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num * len(prompts)
+        num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num_return_sequences * len(prompts)
         job = _GenerationJob(prompts=prompts, config=config, on_text=on_text, num_tokens=num_tokens)
         self._enqueue(job)
         return job
@@ -303,7 +303,8 @@ class GenerationEngine(Queue):
     def _finish(self) -> None:
         for job in [each for each in self.running if each.is_done]:
             texts = [
-                [job.sequences[i, sample].result() for sample in range(job.config.num)] for i in range(len(job.prompts))
+                [job.sequences[i, sample].result() for sample in range(job.config.num_return_sequences)]
+                for i in range(len(job.prompts))
             ]
             seconds = time.monotonic() - job.started
             self.on_batch(BatchReport(len(self.running), job.num_tokens, seconds, job.started - job.queued_at))

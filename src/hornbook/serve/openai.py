@@ -94,8 +94,8 @@ class Completions(BaseModel):
             "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
             "top_k": None if is_greedy else self.top_k,
             "repetition_penalty": self.repetition_penalty,
-            "num": self.n or 1,
-            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            "num_return_sequences": self.n or 1,
+            "stop_strings": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             "seed": 0 if is_greedy else seed,  # so that greedy requests share batches
         }
 
@@ -190,9 +190,9 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
             raise HTTPException(422, f"{name} is not supported: leave it out")
         prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         settings = body.settings()
-        if len(prompts) * settings["num"] > MAX_CHOICES:
+        if len(prompts) * settings["num_return_sequences"] > MAX_CHOICES:
             raise HTTPException(422, f"the request asks for more than {MAX_CHOICES} texts: lower n")
-        if settings["num"] > 1 and settings["temperature"] == 0:
+        if settings["num_return_sequences"] > 1 and settings["temperature"] == 0:
             raise HTTPException(422, "temperature 0 gives the same text every time: set n to 1, or raise temperature")
         texts = _Completion(server, model, body, prompts, settings)
         return await (texts.stream(request) if body.stream else texts.whole(request))
@@ -248,7 +248,7 @@ class _Completion:
                 begun.set_result(None)
 
         def on_text(prompt: int, sample: int, text: str) -> None:
-            loop.call_soon_threadsafe(put, (prompt * self.settings["num"] + sample, text))
+            loop.call_soon_threadsafe(put, (prompt * self.settings["num_return_sequences"] + sample, text))
 
         job = await self._submit(on_text)
         job.future.add_done_callback(lambda _: events.put_nowait(None))
@@ -260,7 +260,7 @@ class _Completion:
     async def _events(self, job: Job, events: asyncio.Queue) -> AsyncIterator[str]:
         try:
             if self.body.echo:
-                repeated = [prompt for prompt in self.prompts for _ in range(self.settings["num"])]
+                repeated = [prompt for prompt in self.prompts for _ in range(self.settings["num_return_sequences"])]
                 for index, prompt in enumerate(repeated):
                     yield self._event([self._choice(index, prompt, None)])
             async with asyncio.timeout(self.server.settings.timeout):
