@@ -230,8 +230,8 @@ def generate(
     eos_id: int | None = None,
     on_text: OnText | None = None,
 ) -> list[list[Generated]]:
-    """Returns `config.num_return_sequences` continuations of each prompt. Token ids that the tokenizer does not have are
-    never chosen.
+    """Returns `config.num_return_sequences` continuations of each prompt. Token ids that the tokenizer
+    does not have are never chosen.
 
     A sequence ends with the token `eos_id`, at a stop string, after `max_new_tokens`, or when the context is full. With
     `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.

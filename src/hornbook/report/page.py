@@ -14,7 +14,6 @@ from hornbook.report.finetuned import ReportedTaskRun, load_run
 from hornbook.report.measured import COMPARISON_FILE, write_comparison_page
 from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.run import (
-    confusion_figure,
     finetuning_curves,
     has_curves,
     heads_figure,
@@ -123,8 +122,8 @@ def _commands(run: ReportedRun, mask: str) -> list[tuple[str, str]]:
 def _write_task_page(run: ReportedTaskRun) -> Path:
     """Writes `report.html` into the folder of a fine-tuning run and returns its path.
 
-    Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression), and
-    `thresholds.png` for questions that may have no answer.
+    Where there is data for them, also writes `curves.png`, `scatter.png` for regression, and `thresholds.png` for
+    questions that may have no answer.
     """
     order, mistakes = run.task_kind.mistakes(run.predictions, MAX_MISTAKES)
     curves, stages = None, []
@@ -195,8 +194,6 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
     """The errors on dev: confusion matrix, scatter plot, counts per class, missed answers."""
     kind, scatter = run.task_kind, None
     confusion = kind.confusion(run.judged)
-    if confusion is not None:
-        picture(confusion_figure(confusion), "Confusion matrix", run.folder / "confusion.png")
     if kind.problem_type == "regression" and run.predictions:
         scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)

@@ -8,11 +8,9 @@ from functools import partial
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from hornbook.metrics.breakdown import Confusion
-from hornbook.metrics.formatting import cut, number
+from hornbook.metrics.formatting import number
 from hornbook.report import formatting
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import (
@@ -49,7 +47,6 @@ CHANCE_LOSS = float(np.log(2))
 MANY = 40  # curves with at least this many points are smoothed
 NOT_SCORES = {"kind", "step", "loss", "best", "mean_squared_error"}
 MAX_SCORES = 4
-LONGEST_NAME = 24
 NO_SPAN = 1e3  # no-answer scores of questions for which there is no span are above it
 
 
@@ -250,36 +247,6 @@ def has_curves(run: ReportedTaskRun) -> bool:
 
 
 # ---- predictions and attention
-
-
-@in_style
-def confusion_figure(confusion: Confusion) -> Figure:
-    """Confusion matrix: rows are gold labels, columns predictions; numbers are counts, colours fractions of the row."""
-    num = len(confusion.names)
-    names = [_drawable(name, index) for index, name in enumerate(confusion.names)]
-    margin = 0.085 * max(map(len, names))
-    side = max((0.62 if num <= 12 else 0.5) * num, 2.4)
-    title = f"{int(confusion.counts.sum()):,} {confusion.of} on dev"
-    figure, axes = new_plot(title, side + margin + 1.1, side + margin + 0.9)
-    axes.imshow(confusion.shares, cmap="Blues", vmin=0, vmax=1)
-    largest = int(confusion.counts.max(initial=1))
-    size = min(10.5, 90 * side / num / max(2, len(f"{largest:,}")))  # the longest number fits its cell
-    for (row, column), count in np.ndenumerate(confusion.counts):
-        if count:
-            shade = "white" if confusion.shares[row, column] > 0.55 else INK
-            axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=size, color=shade)
-    axes.set_xticks(range(num), names, rotation=40, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(num), names)
-    axes.set(xlabel="predicted", ylabel="gold")
-    axes.grid(False)
-    return figure
-
-
-def _drawable(name: str, index: int) -> str:
-    """The label name, truncated, or `label N` if the font lacks glyphs for it (they would be drawn as boxes)."""
-    name = cut(" ".join(name.split()), LONGEST_NAME)
-    font = get_font(findfont(FontProperties()))
-    return name if name and all(font.get_char_index(ord(character)) for character in name) else f"label {index}"
 
 
 @in_style
