@@ -42,7 +42,7 @@ def test_the_page_of_a_classification(make_task_run):
         "reviews",
         "finished after 60 steps",
         "fine-tuned from owner/small-encoder",
-        "22.7 million parameters",
+        "22.7 million",
         "75.0%",
         "70.0% to 80.0%",
         "75.0% (70.0% to 80.0%)",
@@ -54,7 +54,7 @@ def test_the_page_of_a_classification(make_task_run):
         "/data/reviews/train.csv",
         "columns: text = 'review', label = 'stars'",
         "7 empty texts (first: train.csv row 9)",
-        "11 texts were longer",
+        "truncated texts of train 11",
         "of 3 in 12 examples",
         "surely wrong",
         "probability 97.0%, gold label 1.5%",
@@ -387,7 +387,8 @@ def test_info_of_a_run(make_task_run):
     assert said["task"] == "reviews: one label per text" and said["model"] == "owner/small-encoder"
     assert said["labels"].startswith("3: good, bad") and said["best step"] == "40"
     assert said["dev scores"] == "accuracy 75.0% (70.0% to 80.0%); F1 50.0% (45.0% to 55.0%)"
-    assert said["data"] == "/data/reviews" and said["train examples"] == "4,000" and said["problem"] == "7 empty texts"
+    assert said["data"] == "/data/reviews/train.csv" and said["train examples"] == "4,000"
+    assert said["problem"] == "7 empty texts (first: train.csv row 9)"
     assert said["trained on"] == "1,500 examples" and said["warning"] == "it answers 'good' whatever the text"
 
 

@@ -151,10 +151,6 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
         has_labels=any(mistake.gold or mistake.predicted for mistake in mistakes),  # errors may be marked in the text
         attention=_attention(run),
         illustrations=[_illustration(run, example) for example in run.illustrations],
-        data_notes={
-            "Notes from reading the data": run.data.get("messages") or [],
-            "Problems in the data": _problems(run),
-        },
         commands=finetuned.usage(run) if run.is_finished else [],
         **_errors(run),
         **several_sections(run.folder),
@@ -163,12 +159,9 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
 
 def _about_task_run(run: ReportedTaskRun) -> str:
     start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
-    size = finetuned.format_parameters(
-        run.record.get("parameters"), run.record.get("trained_parameters"), " parameters"
-    )
     version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
     distilled = f"distilled from {run.teacher}" if run.teacher else ""
-    return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
+    return " · ".join(filter(None, (f"{start} {run.model}", distilled, version, str(run.folder))))
 
 
 def _scores(run: ReportedTaskRun) -> Table:
@@ -293,13 +286,3 @@ def _attention(run: ReportedTaskRun) -> dict[str, object] | None:
     heads = run.attention.get("heads") or []
     image = picture(heads_figure(heads), "Attention of each head") if heads else None
     return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
-
-
-def _problems(run: ReportedTaskRun) -> list[str]:
-    lines = []
-    for kind, problem in (run.data.get("problems") or {}).items():
-        example = next(iter(problem.get("examples") or []), {})
-        where = " ".join(str(example[name]) for name in ("file", "place", "detail") if example.get(name))
-        count = problem.get("count", 0)
-        lines.append(f"{count:,} {problem.get('what', kind)}" + (f" (first: {where})" if where else ""))
-    return lines
