@@ -41,7 +41,7 @@ def test_the_page_of_a_classification(make_task_run):
     for words in (
         "reviews",
         "finished after 60 steps",
-        "fine-tuned from owner/small-encoder",
+        "owner/small-encoder",
         "22.7 million",
         "75.0%",
         "70.0% to 80.0%",
@@ -399,7 +399,7 @@ def test_teacher_and_augmented_copies_are_shown(make_task_run):
     (folder / "run.json").write_text(json.dumps(run))
     copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text
-    assert "distilled from runs/large" in text and f", and {copies}" in text
+    assert "teacher runs/large" in text and f", and {copies}" in text
     assert dict(describe(folder)["lines"])["trained on"] == f"1,500 examples and {copies}"
     assert f"on 1,500 examples and {copies}, distilled from the teacher `runs/large`," in write_card(folder).read_text()
 

@@ -214,7 +214,6 @@ class ReportedTaskRun(ReportedRun):
         the model card show them."""
         data, best_step = self.data, (self.best_validation or {}).get("step")
         trained_on = f"{self.train_examples:,} examples" if self.train_examples is not None else ""
-        reason = (self.record.get("runtime") or {}).get("reason")
         return [
             ("task", f"{self.name}: {self.kind_description}"),
             ("model", self.model + (", trained from random weights" if self.is_from_scratch else "")),
@@ -234,7 +233,7 @@ class ReportedTaskRun(ReportedRun):
             *((f"stage {number}", stage.summary) for number, stage in enumerate(self.earlier_stages, 1)),
             ("best step", f"{best_step:,}" if best_step is not None else ""),
             ("time", formatting.duration(self.seconds)),
-            ("device", self.device + (f" ({reason})" if reason else "")),
+            ("device", self.device_and_reason),
         ]
 
     def format_score(self, name: str, value: float) -> str:

@@ -16,7 +16,6 @@ from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.run import (
     finetuning_curves,
     has_curves,
-    heads_figure,
     pretraining_curves,
     scatter_figure,
     thresholds_figure,
@@ -69,7 +68,6 @@ def _write_run_page(run: ReportedRun) -> Path:
         "run.html",
         f"{run.preset}, {run.status}",
         run=run,
-        about=_about_run(run),
         curves=curves,
         last=run.last_validation,
         best=run.best_validation,
@@ -78,31 +76,8 @@ def _write_run_page(run: ReportedRun) -> Path:
         samples=samples,
         num_first=sum(any(of_sample[:1]) for of_sample in is_right),
         num_listed=sum(map(any, is_right)),
-        corpora=_corpora(run),
         commands=_commands(run, mask),
     )
-
-
-def _about_run(run: ReportedRun) -> str:
-    size = formatting.parameters(run.record.get("parameters"), run.record.get("kept_parameters"), " parameters")
-    start = f"initialised from {run.record['from']}" if run.record.get("from") else "trained from scratch"
-    start = f"distilled from {run.teacher}" if run.teacher else start
-    version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
-    return " · ".join(filter(None, (size, start, version, str(run.folder))))
-
-
-def _corpora(run: ReportedRun) -> Table:
-    rows = [
-        (
-            str(corpus.get("folder", "")),
-            f"{corpus.get('documents', 0):,}",
-            formatting.amount(corpus.get("tokens", 0)),
-            f"{corpus.get('weight', 1):g}",
-            formatting.times(corpus["epochs"]),
-        )
-        for corpus in run.corpora
-    ]
-    return Table(("corpus", "documents", "tokens", "weight", "read"), rows)
 
 
 def _commands(run: ReportedRun, mask: str) -> list[tuple[str, str]]:
@@ -139,7 +114,6 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
         "finetuned.html",
         f"{run.name}, {run.status}",
         run=run,
-        about=_about_task_run(run),
         dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.metric_for_best)[:3],
         examples=run.data.get("examples") or {},
         scores=_scores(run),
@@ -155,13 +129,6 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
         **_errors(run),
         **several_sections(run.folder),
     )
-
-
-def _about_task_run(run: ReportedTaskRun) -> str:
-    start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
-    version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
-    distilled = f"distilled from {run.teacher}" if run.teacher else ""
-    return " · ".join(filter(None, (f"{start} {run.model}", distilled, version, str(run.folder))))
 
 
 def _scores(run: ReportedTaskRun) -> Table:
@@ -283,6 +250,4 @@ def _attention(run: ReportedTaskRun) -> dict[str, object] | None:
             for other, weight in zip(tokens, weights, strict=False)
         ]
         rows.append((token, cells))
-    heads = run.attention.get("heads") or []
-    image = picture(heads_figure(heads), "Attention of each head") if heads else None
-    return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
+    return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(run.attention.get("heads") or [])}

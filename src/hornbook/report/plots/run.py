@@ -1,5 +1,4 @@
-"""Plots of one run: learning curves, dev predictions against gold labels, scores by no-answer threshold, and attention
-heads."""
+"""Plots of one run: learning curves, dev predictions against gold labels, scores by no-answer threshold."""
 
 import math
 from collections.abc import Callable
@@ -246,7 +245,7 @@ def has_curves(run: ReportedTaskRun) -> bool:
     return bool(np.isfinite(run.column("train", "loss")).any() or run.validations)
 
 
-# ---- predictions and attention
+# ---- predictions
 
 
 @in_style
@@ -290,17 +289,3 @@ def _usual_range(at: np.ndarray, threshold: float) -> tuple[float, float]:
     low, high = min(low, threshold), max(high, threshold)
     margin = 0.04 * (high - low) or 0.5
     return float(low - margin), float(high + margin)
-
-
-@in_style
-def heads_figure(heads: list[list[list[float]]]) -> Figure:
-    """The attention matrix of each head as a small heat map: rows are queries, columns are keys."""
-    columns = min(6, len(heads))
-    rows = -(-len(heads) // columns)
-    figure = Figure(figsize=(1.75 * columns, 1.9 * rows))
-    for head, weights in enumerate(heads, 1):
-        axes = figure.add_subplot(rows, columns, head)
-        axes.imshow(np.array(weights, float), cmap="Blues", vmin=0, vmax=1)
-        axes.set(xticks=[], yticks=[])
-        axes.set_title(f"head {head}", fontsize=8, fontweight="normal")
-    return figure
