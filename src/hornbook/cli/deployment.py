@@ -52,7 +52,7 @@ def compare_command(
     models: argument(list[str], "Runs, models and exported folders; all are compared with the first."),
     data: Data = None,
     split: option(str | None, "Score this split, such as test.") = None,
-    out: option(Path | None, "Folder for the numbers, plot and report; defaults to comparison.") = None,
+    out: option(Path, "Folder for the numbers, plot and report.") = Path("comparison"),
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
@@ -63,10 +63,9 @@ def compare_command(
     device: Device = "auto",
 ) -> None:
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
-    from hornbook.deployment.comparison import compare, folder_for
+    from hornbook.deployment.comparison import compare
     from hornbook.report.measured import comparison_table, how_measured, write_comparison_page
 
-    out = folder_for(models) if out is None else out
     timing = {"length": length, "rounds": rounds, "threads": threads, "device": device}
     timing |= {"batch_size": batch_size, "batch_threads": batch_threads}
     with overwriting(out, {"comparison"}, overwrite), counting_display("opening the models") as show:

@@ -110,20 +110,18 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     from hornbook.evaluation.label_curve import label_curve
     from hornbook.lifecycle.job_locks import JobLocks
-    from hornbook.report.trials import draw, read_curve
+    from hornbook.report.trials import curve_table, draw, read_curve
 
     options = {"sizes": comma_separated(sizes), "methods": comma_separated(methods), "seeds": seeds, "join": join}
     options["overrides"] = parse_overrides(None, device)
     with overwriting(out, RUN, overwrite, resume=join), TrainingDisplay() as display:
         curve = label_curve(model, data, task, out, **options, **reading, on_progress=display, log=log)
     _exit_if_stopped(curve, out)
-    rows = [
-        (point["method"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
-        for point in curve["points"]
-    ]
-    table(rows, ("method", "labels", curve["metric_for_best"], "95% interval"))
+    scored = read_curve(out)
+    headings, rows = curve_table(scored)
+    table(rows, headings)
     with JobLocks(out, is_shared=join).wait_for("results"):
-        draw(out, read_curve(out))
+        draw(out, scored)
     log(f"{out / 'curve.png'}")
     print_json({"out": str(out), **curve})
 

@@ -276,15 +276,15 @@ def prompt_command(
         refuse_missing("--out" if out is None else "MODEL", "prompt", out, resume)
     from hornbook.evaluation.prompting.prompt import prompt
     from hornbook.report.formatting import metric_label
-    from hornbook.report.prompting import degenerate_note, rows_of
+    from hornbook.report.prompting import degenerate_note, score_table
 
     options = {"shots": num_shots, "seeds": seeds, "limit": limit, "normalize": normalize, "dictionary": dictionary}
     options |= {"resume": resume, "device": device}
     replaced = overwriting(out, {"prompted task"}, overwrite, resume)
     with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
         result = prompt(model, task, data, out, **options, on_progress=on_progress, log=log)
-    rows = [(name, num, *(text for _, text in cells), note) for name, num, cells, note in rows_of(result)]
-    table(rows, ("model", "examples", *map(metric_label, result["metrics"]), ""))
+    headings, rows = score_table(result)
+    table(rows, headings)
     for name, metric in result["metrics"].items():
         print_result(f"{metric_label(name)}: {metric['words']}")
     if reason := degenerate_note(result):

@@ -35,10 +35,6 @@ def counted(value: int, thing: str) -> str:
     return f"{value:,} {thing}" if value == 1 else f"{value:,} {thing}s"
 
 
-def cores(num: int) -> str:
-    return "one core" if num == 1 else f"{num} cores"
-
-
 def duration(seconds: float) -> str:
     """42 s; 12 min 5 s; 3 h 12 min; 2 days 4 h."""
     if not math.isfinite(seconds):

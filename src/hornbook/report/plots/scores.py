@@ -241,7 +241,9 @@ def comparison_figure(results: dict) -> Figure:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.margins(y=0.15)
-    axes.set_xlabel(f"median latency of one input on {formatting.cores(results['threads'])}, ms (dot area: file size)")
+    axes.set_xlabel(
+        f"median latency of one input on {formatting.counted(results['threads'], 'core')}, ms (dot area: file size)"
+    )
     if has_scores and formatting.is_fraction(results["metric_for_best"]):
         percent_axis(axes, measured.in_percent(results))
     elif not has_scores:
