@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 import hornbook as library
 from hornbook.serve.api import ServeSettings
 from hornbook.serve.models import open_models
-from hornbook.serve.run_list import list_runs
+from hornbook.serve.run_curves import list_runs
 from hornbook.serve.server import build_app
 from hornbook.show.attention import show_all_attention
 from hornbook.show.parameters import show_parameters

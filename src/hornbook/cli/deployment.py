@@ -6,7 +6,7 @@ from pathlib import Path
 from hornbook.cli.app import app, print_json
 from hornbook.cli.finetuning import Data
 from hornbook.cli.language import Weights
-from hornbook.cli.options import MODEL, Device, Model, Overwrite, Reading, argument, flag, option, reads_data
+from hornbook.cli.options import MODEL, Device, Model, Overwrite, Reading, argument, flag, option, with_reading_options
 from hornbook.cli.overwriting import overwriting, refuse_existing
 from hornbook.terminal import counting_display, log, print_result, table
 
@@ -47,7 +47,7 @@ def export_command(
 @app.command(
     "compare", epilog="Example: hornbook compare runs/reviews runs/small-reviews phone --data more-reviews.csv --out c"
 )
-@reads_data("strict")
+@with_reading_options("strict")
 def compare_command(
     models: argument(list[str], "Runs, models and exported folders; all are compared with the first."),
     data: Data = None,

@@ -17,7 +17,7 @@ from hornbook.cli.options import (
     flag,
     option,
     parse_overrides,
-    reads_data,
+    with_reading_options,
 )
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.terminal import TrainingDisplay, log, print_result, table
@@ -27,7 +27,7 @@ Out = option(Path, "Run folder to write.")
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
-@reads_data()
+@with_reading_options()
 def baseline_command(
     name: argument(str, "majority, tfidf, vectors (averaged), or from-scratch (random weights)."),
     data: NeededData,
@@ -50,7 +50,7 @@ def baseline_command(
 
 
 @app.command("probe", epilog="Example: hornbook probe runs/first --task conll2003 --data conll2003 --out runs/probe")
-@reads_data()
+@with_reading_options()
 def probe_command(
     model: Model,
     data: NeededData,
@@ -91,7 +91,7 @@ def _report_scored(result, out: Path) -> None:
 
 
 @app.command("label-curve", epilog="Example: hornbook label-curve runs/first --data reviews.csv --out runs/curve")
-@reads_data()
+@with_reading_options()
 def label_curve_command(
     model: Model,
     data: NeededData,

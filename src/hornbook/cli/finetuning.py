@@ -27,7 +27,7 @@ from hornbook.cli.options import (
     flag,
     option,
     parse_overrides,
-    reads_data,
+    with_reading_options,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_both
 from hornbook.lifecycle.requests import as_overrides
@@ -41,7 +41,7 @@ MAX_ROWS = 50  # classes that are printed
 
 
 @app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
-@reads_data()
+@with_reading_options()
 def check_command(
     data: argument(str, "The folder of a known data set, or your own table."),
     task: TaskName = "classification",
@@ -56,7 +56,7 @@ def check_command(
 
 
 @app.command("finetune", epilog="Example: hornbook finetune --data reviews.csv --out runs/reviews")
-@reads_data()
+@with_reading_options()
 def finetune_command(
     model: argument(str | None, f"{MODEL} By default the built-in model for the language of the texts.") = None,
     task: TaskToLearn = None,

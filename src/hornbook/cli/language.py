@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json, refuse_missing, refuse_unused_options
+from hornbook.cli.corpora import FILES_HELP, TextColumn
 from hornbook.cli.options import (
     FOLDER_OR_NAME,
     Device,
@@ -18,7 +19,6 @@ from hornbook.cli.options import (
     option,
 )
 from hornbook.cli.overwriting import overwriting, refuse_both
-from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import answering_display, counting_display, log, print_result, table
 
 Weights = option(str, "float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")

@@ -26,7 +26,7 @@ class Answers:
             raise ValueError(
                 f"{model.folder} is {model.model.described()}: lm-evaluation-harness needs a left-to-right model (GPT)"
             )
-        model._needs("clm", "lm-evaluation-harness")
+        model._require_head("clm", "lm-evaluation-harness")
         if model.eos_id is None:
             raise ValueError(f"{model.folder} has no end-of-text token, which the harness starts texts with")
         self.model = model

@@ -171,7 +171,7 @@ class LoadedModel:
         self.tokenizer.save(Path(folder), config.max_positions, config.num_segments)
         save_model(Path(folder), self.model)
 
-    def _needs(self, head: str, purpose: str) -> None:
+    def _require_head(self, head: str, purpose: str) -> None:
         """Raises a `ValueError` if the model does not have the head that `purpose` needs."""
         if head not in self.model.heads:
             has = ", ".join(self.model.heads) or "none"

@@ -23,7 +23,7 @@ from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import GeneratedSequence, GenerationConfig, OnText, fit_prompts
 from hornbook.lifecycle.run_folder import ignore
 
-Run = Callable[[list], Sequence[Any]]  # one result per item
+Operation = Callable[[list], Sequence[Any]]  # one result per item
 SMOOTHING = 0.9  # of the mean time per job
 
 
@@ -70,7 +70,7 @@ class Job:
 class _OperationJob(Job):
     key: Hashable  # jobs with the same key may run in one batch
     items: list
-    run: Run
+    run: Operation
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Engine(Queue):
         self.num_running = 0
         self.thread.start()
 
-    def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> Job:
+    def submit(self, key: Hashable, items: list, run: Operation, num_tokens: int) -> Job:
         """Queues a job and returns it: `await job.future` is one result per item."""
         job = _OperationJob(key=key, items=items, run=run, num_tokens=num_tokens)
         self._enqueue(job)

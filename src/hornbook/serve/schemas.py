@@ -72,23 +72,23 @@ class PictureRequest(Body):
     language: PictureLanguage = "en"
 
 
-class ShownAnswer(Question, PictureRequest):
+class ShowAnswer(Question, PictureRequest):
     pass
 
 
-class Shown(PictureRequest):
+class ShowText(PictureRequest):
     text: Text
     pair: str | None = None
 
 
-class ShownMasking(Shown):
+class ShowMasking(ShowText):
     unit: Literal["token", "word", "ngram"] = "token"
     probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
     num: Annotated[int, Field(ge=1, le=50)] = 5
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
 
 
-class ShownForms(Shown):
+class ShowForms(ShowText):
     pair: Text
 
 

@@ -21,12 +21,12 @@ from hornbook import __version__
 from hornbook.lifecycle.stopping import stop_signals
 from hornbook.nn.int8 import WeightFormat
 from hornbook.serve import schemas
-from hornbook.serve.api import Server, ServeSettings, add_operations, add_picture_routes
+from hornbook.serve.api import ServerState, ServeSettings, add_operations, add_picture_routes
 from hornbook.serve.engine import QueueFull
 from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware, error_response
 from hornbook.serve.models import ServedModel, open_models
 from hornbook.serve.openai import add_openai_routes
-from hornbook.serve.run_list import list_runs
+from hornbook.serve.run_curves import list_runs
 from hornbook.serve.schemas import EVERY_ROUTE, errors
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -45,7 +45,7 @@ TYPE_NAMES = ("str", "int", "float", "bool", "dict", "list")
 
 def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAPI:
     """The application that serves these models."""
-    server = Server(models, settings)
+    server = ServerState(models, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -101,7 +101,7 @@ def _add_errors(app: FastAPI) -> None:
         return error_response(429, str(error), {"Retry-After": str(error.seconds)})
 
 
-def _add_status(app: FastAPI, server: Server) -> None:
+def _add_status(app: FastAPI, server: ServerState) -> None:
     routes = APIRouter(tags=["status"], responses=EVERY_ROUTE)
 
     @routes.get("/health", response_model=schemas.Health)

@@ -25,7 +25,7 @@ from hornbook.inference.retrieval.index import (
     TEXT,
     VECTOR_FILES,
     Index,
-    IndexedTexts,
+    IndexSource,
     IndexWriter,
     Manifest,
     VectorType,
@@ -246,7 +246,7 @@ def build_index(
         before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
         if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
             raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
-        source = IndexedTexts(read.file and str(Path(read.file).resolve()), read.fingerprint, len(read))
+        source = IndexSource(read.file and str(Path(read.file).resolve()), read.fingerprint, len(read))
         is_built = before is not None and _is_built(before, source, append, out)
         if before is not None and dtype not in (None, before.dtype):
             raise ValueError(f"{out} has {before.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
@@ -303,7 +303,7 @@ def _full_name(name: str | Path | LoadedModel) -> str:
     return str(Path(name).resolve()) if Path(name).is_dir() else str(name)
 
 
-def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -> bool:
+def _is_built(before: Manifest, source: IndexSource, append: bool, out: Path) -> bool:
     """Whether the index has all rows of the source. Raises if it holds others and does not `append`."""
     last = before.sources[-1]
     if not before.is_finished:

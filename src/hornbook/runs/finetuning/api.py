@@ -27,7 +27,7 @@ from hornbook.lifecycle.requests import as_overrides, option_differences, reques
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
-from hornbook.runs.augmentation.copies import Augmenter, KeptCopies, made_from, open_filler
+from hornbook.runs.augmentation.copies import Augmenter, KeptCopies, made_from, open_masked_lm
 from hornbook.runs.distillation.task_stages import check_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.finetune import FinetuneResult, run_once
@@ -250,10 +250,10 @@ def with_copies(inputs: Inputs, out: Path, on_progress: OnProgress, log: Log) ->
         runtime = choose_runtime(inputs.settings.runtime, 0.0)
         configure_torch(runtime)
         try:
-            filler = open_filler(model, str(runtime.device))
+            encoder = open_masked_lm(model, str(runtime.device))
         except ValueError as error:
             raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None
-        augmenter = Augmenter(filler, settings, seed, runtime.autocast)
+        augmenter = Augmenter(encoder, settings, seed, runtime.autocast)
         show = preparation_progress(on_progress, "augmenting: example", num_done)
         stored.make(augmenter, lambda done: show(done, num_examples, augmenter.filling.num_tokens))
     copies = stored.read()
