@@ -28,7 +28,7 @@ _MODULES = {
     "load": "hornbook.inference.opening",
     "load_predictor": "hornbook.inference.predictor",
     "pipeline": "hornbook.inference.pipelines",
-    "evaluate": "hornbook.inference.opening",
+    "evaluate": "hornbook.inference.predictor",
     "explain": "hornbook.inference.explaining",
     "extract_features": "hornbook.inference.features",
     "build_index": "hornbook.inference.retrieval.building",
