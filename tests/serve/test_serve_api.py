@@ -464,4 +464,5 @@ def test_paths_behind_an_answer(client, kagnet):
     for ours, theirs in zip(found["choices"], expected.choices, strict=True):
         assert ours["probability"] == pytest.approx(theirs.probability, abs=1e-6)
         assert [each["text"] for each in ours["paths"]] == [str(each.path) for each in theirs.paths]
-        assert {box["name"] for box in ours["drawn"]["boxes"]} >= {"ground", ours["text"]}
+        concepts = set(re.findall(r'class="concept"[^>]*>([^<]*)</text>', ours["drawn"]))
+        assert concepts >= {"ground", ours["text"]} and "<svg" in ours["drawn"]

@@ -161,24 +161,13 @@ class WeighedPath(BaseModel):
     score: float
 
 
-class DrawnPaths(BaseModel):
-    """Boxes are concepts, lines are relations; in the units of the picture."""
-
-    boxes: list[dict[str, Any]]
-    lines: list[dict[str, Any]]
-    width: float
-    height: float
-    box_width: float
-    box_height: float
-
-
 class ExplainedChoice(BaseModel):
     text: str
     probability: Probability
     without_paths: Probability
     concepts: list[str]
     paths: list[WeighedPath]
-    drawn: DrawnPaths | None
+    drawn: Annotated[str | None, Field(description="The heaviest paths as SVG.")]
 
 
 class Explanation(Result):
