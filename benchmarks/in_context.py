@@ -207,7 +207,7 @@ def scored(model_folder: Path, num_tests: int) -> dict:
     for shots in SHOTS:
         # The question is the same with any number of examples before it.
         prompts = [as_document(examples[-1 - shots : -1]) + f"{examples[-1][0]} =" for _, examples in tests]
-        written = model.generate(prompts, max_new_tokens=6, temperature=0, stop=" ;")
+        written = model.generate(prompts, max_new_tokens=6, temperature=0, stop_strings=" ;")
         answers = [each[0].text.strip() for each in written]
         found[str(shots)] = [
             int(answer == examples[-1][1]) for answer, (_, examples) in zip(answers, tests, strict=True)

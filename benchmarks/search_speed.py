@@ -21,7 +21,7 @@ import torch
 
 from hornbook.inference.loaded import l2_normalized
 from hornbook.inference.retrieval import searching
-from hornbook.inference.retrieval.index import Index, IndexedTexts, IndexWriter, Manifest
+from hornbook.inference.retrieval.index import Index, IndexSource, IndexWriter, Manifest
 from hornbook.inference.retrieval.searching import ApproximateIndex, has_int8_kernel, search_index
 
 NUM_QUERIES, TOP, BATCH, BLOCK, ROUNDS = 200, 10, 32, 50_000, 15
@@ -52,7 +52,7 @@ def written(folder: Path, vectors: str, blocks: list[Callable[[], np.ndarray]], 
     """An index of the blocks, which are made one by one."""
     folder.mkdir()
     writer = IndexWriter(
-        folder, Manifest("none", "", {}, "cosine", width, vectors, 0, 0, (), (IndexedTexts(None, "", 0),))
+        folder, Manifest("none", "", {}, "cosine", width, vectors, 0, 0, (), (IndexSource(None, "", 0),))
     )
     for block in (make() for make in blocks):
         ids = [str(writer.manifest.count + number) for number in range(len(block))]

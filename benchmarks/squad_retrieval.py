@@ -20,7 +20,7 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sts_scores import averaged
 
-from hornbook.inference.retrieval.evaluation import TOP, RetrievalData, read_retrieval, scores_of
+from hornbook.inference.retrieval.evaluation import NUM_RESULTS, RetrievalData, read_retrieval, scores_of
 
 WORD = r"(?u)\b\w+\b"  # scikit-learn's own pattern leaves out words of one letter
 
@@ -71,7 +71,7 @@ def word_vectors(documents: list[str], queries: list[str], file: Path) -> np.nda
 def baseline_scores(data: RetrievalData, method: Callable[[list[str], list[str]], np.ndarray]) -> dict:
     similarities_QN = method(list(data.documents.values()), list(data.queries.values()))
     ids = list(data.documents)
-    best_QK = np.argsort(-similarities_QN, axis=1, kind="stable")[:, :TOP]
+    best_QK = np.argsort(-similarities_QN, axis=1, kind="stable")[:, :NUM_RESULTS]
     ranked = {query: [ids[row] for row in rows] for query, rows in zip(data.queries, best_QK, strict=True)}
     return scores_of(ranked, data.relevant)
 

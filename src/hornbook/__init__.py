@@ -27,7 +27,7 @@ _MODULES = {
     "load": "hornbook.inference.opening",
     "load_predictor": "hornbook.inference.predictor",
     "pipeline": "hornbook.inference.pipelines",
-    "evaluate": "hornbook.inference.opening",
+    "evaluate": "hornbook.inference.predictor",
     "explain": "hornbook.inference.explaining",
     "extract_features": "hornbook.inference.features",
     "build_index": "hornbook.inference.retrieval.building",
@@ -85,9 +85,9 @@ def __getattr__(name: str):
 
     attribute = getattr(import_module(_MODULES[name]), name)
     if name in _WITH_PROGRESS_BAR:
-        from hornbook.terminal import with_bar
+        from hornbook.terminal import with_progress_bar
 
-        attribute = with_bar(attribute)
+        attribute = with_progress_bar(attribute)
     globals()[name] = attribute
     return attribute
 

@@ -76,7 +76,7 @@ def _is_live() -> bool:
     return log_console.is_terminal and not log_console.quiet
 
 
-def with_bar(function: Callable) -> Callable:
+def with_progress_bar(function: Callable) -> Callable:
     """Wraps a function with the argument `on_progress`: it shows a progress bar on a terminal or in a notebook, unless
     called with `progress=False`."""
 

@@ -12,7 +12,7 @@ import hornbook
 from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
 from hornbook.runs.augmentation.candidates import NearestWords, replaceable
-from hornbook.runs.augmentation.copies import Augmenter, open_filler
+from hornbook.runs.augmentation.copies import Augmenter, open_masked_lm
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
 from hornbook.text.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(folder) -> EncoderModel:
-    return open_filler(folder)
+    return open_masked_lm(folder)
 
 
 def augmenter(opened: EncoderModel, copies=8, seed=0, **overrides) -> Augmenter:

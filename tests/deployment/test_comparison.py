@@ -1,16 +1,14 @@
 """Models side by side: every row measured on the same inputs, held against the first, drawn from what was written."""
 
-import itertools
 import shutil
 from pathlib import Path
 
 import pytest
-from matplotlib.text import Text
 from model_folders import model_folder_of
 from typer.testing import CliRunner
 
 from hornbook.cli import app
-from hornbook.deployment.comparison import compare, folder_for
+from hornbook.deployment.comparison import compare
 from hornbook.deployment.measuring import time_interleaved
 from hornbook.files import read_json, write_json
 from hornbook.inference.predictor import Predictor
@@ -45,7 +43,7 @@ def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_p
     assert first["flops"] == pytest.approx(16 * (2 * (4 * 32**2 + 2 * 32 * 128) + 4 * 16 * 32))
 
 
-def test_the_plot_has_ticks_at_1_2_5_and_readable_labels_inside_the_frame():
+def test_the_plot_has_ticks_at_1_2_5_and_names_all_models():
     names = {"runs/reviews": 124.3, "runs/small-reviews": 20.81, "runs/tiny-reviews": 19.5, "phone": 2.87}
     rows = [
         {
@@ -59,14 +57,11 @@ def test_the_plot_has_ticks_at_1_2_5_and_readable_labels_inside_the_frame():
     figure.draw_without_rendering()
     low, high = axes.get_xlim()
     ticks = [tick.label1.get_text() for tick in axes.xaxis.get_major_ticks() if low < tick.get_loc() < high]
-    assert ticks == ["2", "5", "10", "20", "50", "100", "200"] and not len(axes.xaxis.get_minor_ticks())
-    boxes = {label.get_text(): Text.get_window_extent(label) for label in axes.texts}
-    assert list(boxes)[-1] == "phone\n90.0%, 2.87 ms"
-    frame = axes.get_window_extent()
-    assert all(frame.x0 < box.x0 and box.x1 < frame.x1 and box.y1 < frame.y1 for box in boxes.values())
-    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes.values(), 2))
-    lines = [axes.transData.transform(line.get_xydata())[:, 0].mean() for line in axes.lines]
-    assert not any(box.x0 < x < box.x1 for box in boxes.values() for x in lines)
+    assert ticks == ["2", "5", "10", "20", "50", "100"] and not len(axes.xaxis.get_minor_ticks())
+    (legend,) = figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels[-1] == "phone: 90.0%, 2.87 ms" and [label.partition(":")[0] for label in labels] == list(names)
+    assert figure.bbox.y0 <= legend.get_window_extent().y0 and legend.get_window_extent().y1 < axes.bbox.y0
 
 
 @pytest.mark.pictures
@@ -128,7 +123,6 @@ def test_there_is_a_picture_without_asking(tiny_tokenizer, tmp_path, monkeypatch
     result = CliRunner().invoke(app, ["compare", *models, "--rounds", "2", "--length", "8", "--batch-size", "2"])
     assert result.exit_code == 0, (result.output, result.exception)
     assert (tmp_path / "comparison" / "comparison.png").stat().st_size > 5000
-    assert folder_for(models) == Path("comparison") and folder_for(models[:1]) == Path("comparison-2")
 
 
 def test_what_cannot_stand_side_by_side_is_refused_with_the_fix(learned, tiny_tokenizer, tmp_path):

@@ -220,7 +220,7 @@ def test_info_shows_what_was_exported(learned):
 def test_the_command_prints_speed_size_and_agreement(learned):
     said = learned.said
     assert (
-        "8 tokens on one core" in said and "same predictions" in said and f"accuracy, {Path(learned.data).name}" in said
+        "8 tokens on 1 core" in said and "same predictions" in said and f"accuracy, {Path(learned.data).name}" in said
     )
     size = (learned.phone / "model.onnx").stat().st_size
     assert f"{size / 1e3:.1f} kB" in said and "peak memory" in said

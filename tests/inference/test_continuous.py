@@ -72,14 +72,14 @@ def test_stop_strings_full_contexts_and_samples(model):
     first = model.generate("the river", 12, temperature=0)[0].text
     stop = first[3:5]
     stopped = batch.add(
-        model.prompt_ids(["the river"])[0], GenerationConfig(max_new_tokens=12, temperature=0.0, stop=(stop,))
+        model.prompt_ids(["the river"])[0], GenerationConfig(max_new_tokens=12, temperature=0.0, stop_strings=(stop,))
     )
     full = batch.add(model.prompt_ids(["bread " * 10])[0], GenerationConfig(max_new_tokens=200, seed=1))
-    config = GenerationConfig(max_new_tokens=9, num=2, seed=2)
+    config = GenerationConfig(max_new_tokens=9, num_return_sequences=2, seed=2)
     samples = [batch.add(model.prompt_ids(["the"])[0], config, sample) for sample in range(2)]
     while len(batch):
         batch.step()
-    assert stopped.result() == model.generate("the river", 12, temperature=0, stop=stop)[0]
+    assert stopped.result() == model.generate("the river", 12, temperature=0, stop_strings=stop)[0]
     assert full.result() == model.generate("bread " * 10, 200, seed=1)[0]
-    expected = model.generate("the", 9, num=2, seed=2)
+    expected = model.generate("the", 9, num_return_sequences=2, seed=2)
     assert [each.result() for each in samples] == expected

@@ -91,7 +91,7 @@ def test_stop_strings_over_several_tokens(stop, expected):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"seed": 1}, {"seed": 2, "num": 3}, {"temperature": 0}, {"num_beams": 3}], ids=str
+    "settings", [{"seed": 1}, {"seed": 2, "num_return_sequences": 3}, {"temperature": 0}, {"num_beams": 3}], ids=str
 )
 def test_streamed_is_as_not_streamed(model, settings):
     prompts = ["the river 🙂", "한국어를"]
@@ -112,7 +112,7 @@ def test_a_text_ends_before_its_stop_string(model, settings):
     (whole,) = model.generate("the river", 25, **settings)
     stop = whole.text[3:6]  # of several tokens, or of parts of them
     for listen in (None, lambda *_: None):
-        (found,) = model.generate("the river", 25, stop=["never!", stop], on_text=listen, **settings)
+        (found,) = model.generate("the river", 25, stop_strings=["never!", stop], on_text=listen, **settings)
         assert found.finish_reason == "stop" and stop not in found.text
         if "seed" in settings:
             assert found.text == whole.text.partition(stop)[0]

@@ -110,7 +110,7 @@ def test_greedy(pair, penalty):
 @pytest.fixture(scope="module")
 def common_end(pair) -> int:
     """A token that beams often come across, so that texts end at many lengths."""
-    found = pair[0].generate(PROMPTS, 10, num_beams=3, num=3)
+    found = pair[0].generate(PROMPTS, 10, num_beams=3, num_return_sequences=3)
     return int(np.bincount([token for its in found for each in its for token in each.ids]).argmax())
 
 
@@ -123,7 +123,7 @@ def test_beams(pair, common_end, monkeypatch, num_beams, length_penalty, early_s
     monkeypatch.setattr(ours.model, "config", dataclasses.replace(ours.model.config, eos_id=end))
     settings = {"length_penalty": length_penalty, "early_stopping": early_stopping}
     settings |= {"repetition_penalty": 1.2 if num_beams == 4 else 1.0}
-    found = ours.generate(PROMPTS, 12, num_beams=num_beams, num=num_beams, **settings)
+    found = ours.generate(PROMPTS, 12, num_beams=num_beams, num_return_sequences=num_beams, **settings)
     assert num_beams == 4 or {each.finish_reason for its in found for each in its} >= {"end"}
     settings |= {"num_beams": num_beams, "num_return_sequences": num_beams, "eos_token_id": end}
     for prompt, its in zip(ids_of(ours), found, strict=True):
@@ -175,7 +175,7 @@ def test_samples_are_theirs_by_the_same_random_numbers(pair, monkeypatch, settin
 
     monkeypatch.setattr(torch, "multinomial", multinomial)
     for prompt, text in zip(ids_of(ours), PROMPTS, strict=True):
-        for sample, found in enumerate(ours.generate(text, 15, num=2, seed=4, **settings)):
+        for sample, found in enumerate(ours.generate(text, 15, num_return_sequences=2, seed=4, **settings)):
             numbers = iter(uniform_numbers(4, sample, 15))
             expected = their_continuation(theirs, prompt, 15, do_sample=True, **{"top_k": 0} | settings)
             assert found.ids == expected[0]
@@ -196,9 +196,9 @@ def test_draws_follow_the_probabilities():
     "settings",
     [
         {"temperature": 0},
-        {"seed": 3, "num": 3, "top_p": 0.95},
-        {"num_beams": 3, "num": 2},
-        {"seed": 1, "slide": True, "num": 2},
+        {"seed": 3, "num_return_sequences": 3, "top_p": 0.95},
+        {"num_beams": 3, "num_return_sequences": 2},
+        {"seed": 1, "slide": True, "num_return_sequences": 2},
     ],
     ids=str,
 )
@@ -216,11 +216,11 @@ def test_prompts_in_several_groups(ours, monkeypatch):
 
 
 def test_seeds_and_samples(ours):
-    first = ours.generate("the river", 12, num=3, seed=7)
-    assert first == ours.generate("the river", 12, num=3, seed=7)
+    first = ours.generate("the river", 12, num_return_sequences=3, seed=7)
+    assert first == ours.generate("the river", 12, num_return_sequences=3, seed=7)
     assert len({each.text for each in first}) == 3
-    assert ours.generate("the river", 12, num=1, seed=7) == first[:1]  # more samples change none
-    assert ours.generate("the river", 12, num=3, seed=8) != first
+    assert ours.generate("the river", 12, num_return_sequences=1, seed=7) == first[:1]  # more samples change none
+    assert ours.generate("the river", 12, num_return_sequences=3, seed=8) != first
     shorter = ours.generate("the river", 5, seed=7)[0]
     assert shorter.ids == first[0].ids[:5]
 
@@ -278,7 +278,7 @@ def test_an_empty_prompt_begins_a_text(ours, tmp_path):
 def test_tokens_without_text_are_never_written(tmp_path):
     saved_gpt(tmp_path, vocab_size=2000, end=None)
     model = hornbook.load(tmp_path)
-    for settings in ({"num": 4}, {"num_beams": 4, "num": 4}):
+    for settings in ({"num_return_sequences": 4}, {"num_beams": 4, "num_return_sequences": 4}):
         found = model.generate("the", 30, **settings)
         assert max(max(each.ids) for each in found) < model.tokenizer.vocab_size
 
@@ -293,14 +293,14 @@ def test_tokens_without_text_are_never_written(tmp_path):
         ({"top_p": 1.5}, "top_p must be above 0"),
         ({"repetition_penalty": 0}, "repetition_penalty must be above 0"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
-        ({"num": 0}, "num must be at least 1"),
+        ({"num_return_sequences": 0}, "num_return_sequences must be at least 1"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"stop": ["a", ""]}, "at least one character"),
+        ({"stop_strings": ["a", ""]}, "at least one character"),
         ({"num_beams": 0}, "num_beams must be at least 1"),
-        ({"num_beams": 2, "num": 3}, "at least as many beams"),
+        ({"num_beams": 2, "num_return_sequences": 3}, "at least as many beams"),
         ({"num_beams": 2, "slide": True}, "does not support slide"),
         ({"num_beams": 2, "temperature": 0.5}, "beam search does not sample"),
-        ({"temperature": 0, "num": 2}, "the same text every time"),
+        ({"temperature": 0, "num_return_sequences": 2}, "the same text every time"),
     ],
     ids=str,
 )

@@ -99,7 +99,10 @@ def test_continuations(pair, answers):
     found = answers.continuations(asked)
     assert found[0] == ours.generate("the river", 9, temperature=0)[0].text
     assert found[1] == ours.generate("bread", 5, temperature=0.8)[0].text
-    assert found[2] == ours.generate("A teacher", 9, temperature=0, stop=["e", "zz"])[0].text and "e" not in found[2]
+    assert (
+        found[2] == ours.generate("A teacher", 9, temperature=0, stop_strings=["e", "zz"])[0].text
+        and "e" not in found[2]
+    )
     assert found[3] == ours.generate("bread", 9, temperature=0)[0].text
     long = "bread 🙂 " * 40
     ids = ours.tokenizer.encode_batch([long])[0].ids[-(CONTEXT - 4) :]

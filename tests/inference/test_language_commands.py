@@ -78,12 +78,14 @@ def test_generate_streams_what_python_gives(run, gpt, monkeypatch):
 
 
 def test_generate_several_and_json(run, gpt):
-    status, out, _ = run("generate", gpt, "the", "--num", 2, "--max-new-tokens", 8, "--stop", "q!", "--json")
+    status, out, _ = run(
+        "generate", gpt, "the", "--num-return-sequences", 2, "--max-new-tokens", 8, "--stop", "q!", "--json"
+    )
     answer = json.loads(out)
     assert status == 0 and answer["prompt"] == "the" and len(answer["texts"]) == 2
-    expected = library.load(gpt).generate("the", 8, num=2)
+    expected = library.load(gpt).generate("the", 8, num_return_sequences=2)
     assert [each["ids"] for each in answer["texts"]] == [each.ids for each in expected]
-    assert run("generate", gpt, "the", "--num", 2, "--max-new-tokens", 8)[1].startswith("--- 1\nthe")
+    assert run("generate", gpt, "the", "--num-return-sequences", 2, "--max-new-tokens", 8)[1].startswith("--- 1\nthe")
     status, out, _ = run("generate", gpt, "the", "--num-beams", 3, "--max-new-tokens", 8)
     assert (status, out) == (0, f"the{library.load(gpt).generate('the', 8, num_beams=3)[0].text}\n")
 
@@ -165,7 +167,7 @@ def test_an_empty_text_is_not_scored(run, gpt):
 
 
 def test_a_full_context_is_reported_apart_from_the_text(run, gpt):
-    status, out, error = run("generate", gpt, "the", "--max-new-tokens", 500, "--num", 2, "--top-k", 3)
+    status, out, error = run("generate", gpt, "the", "--max-new-tokens", 500, "--num-return-sequences", 2, "--top-k", 3)
     assert status == 0 and f"the context of {CONTEXT} tokens is full; --slide" in error and "note" not in out
     assert "note" not in run("generate", gpt, "the", "--max-new-tokens", 3)[2]
 

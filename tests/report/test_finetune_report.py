@@ -1,7 +1,6 @@
 """The pages of fine-tuning runs, from folders written by hand."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from hornbook.report.card import write_card
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.plots.run import confusion_figure, finetuning_curves
+from hornbook.report.plots.run import finetuning_curves
 from hornbook.report.plots.scores import curve_figure, trials_figure
 from hornbook.report.trials import draw, read_curve, read_trials
 
@@ -42,8 +41,8 @@ def test_the_page_of_a_classification(make_task_run):
     for words in (
         "reviews",
         "finished after 60 steps",
-        "fine-tuned from owner/small-encoder",
-        "22.7 million parameters",
+        "owner/small-encoder",
+        "22.7 million",
         "75.0%",
         "70.0% to 80.0%",
         "75.0% (70.0% to 80.0%)",
@@ -55,7 +54,7 @@ def test_the_page_of_a_classification(make_task_run):
         "/data/reviews/train.csv",
         "columns: text = 'review', label = 'stars'",
         "7 empty texts (first: train.csv row 9)",
-        "11 texts were longer",
+        "truncated texts of train 11",
         "of 3 in 12 examples",
         "surely wrong",
         "probability 97.0%, gold label 1.5%",
@@ -70,7 +69,7 @@ def test_the_page_of_a_classification(make_task_run):
     assert page.text.index("surely wrong") < page.text.index("hardly wrong")
     shares = [tag["style"] for tag in page.all("td") if "style" in tag]
     assert "--share:0.600" in shares and "--share:0.400" in shares  # of 5 bad ones, 3 and 2
-    assert (folder / "curves.png").stat().st_size > 10_000 and (folder / "confusion.png").stat().st_size > 3_000
+    assert (folder / "curves.png").stat().st_size > 10_000
     assert not page.all("script") and SCRIPT in page.text
     assert "<script" not in (folder / "report.html").read_text(encoding="utf-8")
 
@@ -82,7 +81,7 @@ def test_every_kind_has_its_page(make_task_run, kind):
     page = Page(write_report(folder))
     assert "Errors on dev" in page.text and "Worst errors on dev" in page.text
     assert not page.all("script")
-    assert (folder / ("scatter.png" if kind == "regression" else "confusion.png")).is_file()
+    assert (folder / "scatter.png").is_file() == (kind == "regression")
 
 
 def test_counts_of_classes(make_task_run):
@@ -253,17 +252,6 @@ def test_a_damaged_file_is_named(make_task_run):
         write_report(folder)
 
 
-def test_names_that_the_font_lacks_or_that_look_like_formulas(make_task_run):
-    rows = [class_row(0, "긍정", "$x^$", 0.9), class_row(1, "$x^$", "긍정", 0.9)]
-    found = confusion(opened(make_task_run(rows=rows, labels=("긍정", "$x^$"))))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure = confusion_figure(found)
-        figure.draw_without_rendering()
-    names = [text.get_text() for text in figure.axes[0].get_xticklabels()]
-    assert names[1] == "$x^$" and names[0] in ("긍정", "label 0")
-
-
 # --- several runs ---------------------------------------------------------------------------------------------------
 
 
@@ -399,7 +387,8 @@ def test_info_of_a_run(make_task_run):
     assert said["task"] == "reviews: one label per text" and said["model"] == "owner/small-encoder"
     assert said["labels"].startswith("3: good, bad") and said["best step"] == "40"
     assert said["dev scores"] == "accuracy 75.0% (70.0% to 80.0%); F1 50.0% (45.0% to 55.0%)"
-    assert said["data"] == "/data/reviews" and said["train examples"] == "4,000" and said["problem"] == "7 empty texts"
+    assert said["data"] == "/data/reviews/train.csv" and said["train examples"] == "4,000"
+    assert said["problem"] == "7 empty texts (first: train.csv row 9)"
     assert said["trained on"] == "1,500 examples" and said["warning"] == "it answers 'good' whatever the text"
 
 
@@ -410,7 +399,7 @@ def test_teacher_and_augmented_copies_are_shown(make_task_run):
     (folder / "run.json").write_text(json.dumps(run))
     copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text
-    assert "distilled from runs/large" in text and f", and {copies}" in text
+    assert "teacher runs/large" in text and f", and {copies}" in text
     assert dict(describe(folder)["lines"])["trained on"] == f"1,500 examples and {copies}"
     assert f"on 1,500 examples and {copies}, distilled from the teacher `runs/large`," in write_card(folder).read_text()
 

@@ -50,7 +50,7 @@ def test_the_page_shows_the_main_results(finished):
     for words in (
         "bert-mini",
         "finished after 3,000 steps",
-        "11.2 million parameters",
+        "11.2 million",
         "3.791",
         "33.2",
         "41.7%",

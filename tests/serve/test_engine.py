@@ -103,14 +103,14 @@ def test_requests_join_and_leave_a_running_batch(gpt):
         long = asyncio.create_task(one("long", ["the river"], max_new_tokens=200, temperature=0.0))
         while len(sizes) < 5:
             await asyncio.sleep(0.001)
-        short = one("short", ["bread", "한국어"], max_new_tokens=6, seed=4, num=2)
+        short = one("short", ["bread", "한국어"], max_new_tokens=6, seed=4, num_return_sequences=2)
         return await asyncio.gather(long, short)
 
     (long,), short = asyncio.run(several())
     engine.close()
     assert order == ["short", "long"] and max(sizes) == 3 and sizes[:5] == [1] * 5
     assert long == gpt.generate("the river", 200, temperature=0.0)
-    assert short == gpt.generate(["bread", "한국어"], 6, seed=4, num=2)
+    assert short == gpt.generate(["bread", "한국어"], 6, seed=4, num_return_sequences=2)
 
 
 def test_a_cancelled_request_frees_its_slots(gpt):

@@ -155,7 +155,7 @@ def test_examples_before_a_prompt(page, folders):
     page.locator("#max_tokens").evaluate("box => { box.value = 24; box.dispatchEvent(new Event('input')); }")
     page.click("#run")
     page.wait_for_selector("#result p:not(:empty)")
-    settings = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1, "seed": 3, "stop": ("\n",)}
+    settings = {"temperature": 0.8, "top_p": 0.95, "repetition_penalty": 1.1, "seed": 3, "stop_strings": ("\n",)}
     text = library.load(folders["gpt"]).generate(expected, 24, **settings)[0].text
     written = page.text_content(".written")
     assert written == expected + text if text else written.startswith(expected)

@@ -95,7 +95,7 @@ def test_completions(client, gpt):
     assert found.usage.completion_tokens == len(expected.ids) == 12
     assert found.usage.prompt_tokens == len(model.tokenizer.encode_batch(["the river"])[0].ids)
     sampled = client.completions.create(model="gpt", prompt=["the", "bread"], max_tokens=8, n=2, seed=5, top_p=0.9)
-    expected = model.generate(["the", "bread"], 8, top_p=0.9, seed=5, num=2)
+    expected = model.generate(["the", "bread"], 8, top_p=0.9, seed=5, num_return_sequences=2)
     assert [each.text for each in sampled.choices] == [each.text for samples in expected for each in samples]
     first = model.generate("the river", 12, temperature=0)[0].text
     stopped = client.completions.create(model="gpt", prompt="the river", max_tokens=12, temperature=0, stop=first[3:5])

@@ -1,7 +1,5 @@
 """Start and end probabilities of answers, in the terminal and in the report."""
 
-import re
-
 import numpy as np
 import pytest
 from finetuned import asked_questions, encoder, finetuned
@@ -56,9 +54,6 @@ def test_answers(answering):
         show_answer(predictor, "the garden", "the river " * 50)
 
 
-@pytest.mark.parametrize(
-    ("language", "note"), [("en", "all 2 models, .* those of the first"), ("ko", "모델 2개.*첫 번째")]
-)
-def test_an_ensemble_says_whose_probabilities_are_shown(answering, language, note):
-    picture = show_answer(load_predictor([answering, answering]), "the garden", "the river and a bridge", language)
-    assert re.search(note, picture.notes[-1])
+def test_an_ensemble_is_refused(answering):
+    with pytest.raises(ValueError, match="give one of its models"):
+        show_answer(load_predictor([answering, answering]), "the garden", "the river and a bridge")

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from hornbook.cli import (  # noqa: F401  they register their commands
+    corpora,
     deployment,
     evaluation,
     finetuning,
@@ -17,7 +18,6 @@ from hornbook.cli import (  # noqa: F401  they register their commands
     retrieval,
     runs,
     showing,
-    texts,
     use,
 )
 from hornbook.cli.app import app, print_error

@@ -6,7 +6,7 @@ from pathlib import Path
 from hornbook.cli.app import app, print_json
 from hornbook.cli.finetuning import Data
 from hornbook.cli.language import Weights
-from hornbook.cli.options import MODEL, Device, Model, Overwrite, Reading, argument, flag, option, reads_data
+from hornbook.cli.options import MODEL, Device, Model, Overwrite, Reading, argument, flag, option, with_reading_options
 from hornbook.cli.overwriting import overwriting, refuse_existing
 from hornbook.terminal import counting_display, log, print_result, table
 
@@ -47,12 +47,12 @@ def export_command(
 @app.command(
     "compare", epilog="Example: hornbook compare runs/reviews runs/small-reviews phone --data more-reviews.csv --out c"
 )
-@reads_data("strict")
+@with_reading_options("strict")
 def compare_command(
     models: argument(list[str], "Runs, models and exported folders; all are compared with the first."),
     data: Data = None,
     split: option(str | None, "Score this split, such as test.") = None,
-    out: option(Path | None, "Folder for the numbers, plot and report; defaults to comparison.") = None,
+    out: option(Path, "Folder for the numbers, plot and report.") = Path("comparison"),
     length: Length = 128,
     rounds: Rounds = 100,
     threads: Threads = 1,
@@ -63,10 +63,9 @@ def compare_command(
     device: Device = "auto",
 ) -> None:
     """Compare models: size, FLOPs, latency, throughput, scores, and scores relative to the first."""
-    from hornbook.deployment.comparison import compare, folder_for
+    from hornbook.deployment.comparison import compare
     from hornbook.report.measured import comparison_table, how_measured, write_comparison_page
 
-    out = folder_for(models) if out is None else out
     timing = {"length": length, "rounds": rounds, "threads": threads, "device": device}
     timing |= {"batch_size": batch_size, "batch_threads": batch_threads}
     with overwriting(out, {"comparison"}, overwrite), counting_display("opening the models") as show:

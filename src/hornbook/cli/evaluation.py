@@ -17,7 +17,7 @@ from hornbook.cli.options import (
     flag,
     option,
     parse_overrides,
-    reads_data,
+    with_reading_options,
 )
 from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.terminal import TrainingDisplay, log, print_result, table
@@ -28,7 +28,7 @@ RERUN = "rerun the command to resume"
 
 
 @app.command("baseline", epilog="Example: hornbook baseline tfidf --task sst-2 --data glue/SST-2 --out runs/tfidf")
-@reads_data()
+@with_reading_options()
 def baseline_command(
     name: argument(str, "majority, tfidf, vectors (averaged), or from-scratch (random weights)."),
     data: NeededData,
@@ -51,7 +51,7 @@ def baseline_command(
 
 
 @app.command("probe", epilog="Example: hornbook probe runs/first --task conll2003 --data conll2003 --out runs/probe")
-@reads_data()
+@with_reading_options()
 def probe_command(
     model: Model,
     data: NeededData,
@@ -83,7 +83,7 @@ def _report_scored(result, out: Path) -> None:
 
 
 @app.command("label-curve", epilog="Example: hornbook label-curve runs/first --data reviews.csv --out runs/curve")
-@reads_data()
+@with_reading_options()
 def label_curve_command(
     model: Model,
     data: NeededData,
@@ -102,20 +102,18 @@ def label_curve_command(
     """Score by number of training labels: from scratch, on frozen features, fine-tuned. Run it again to resume."""
     from hornbook.evaluation.label_curve import label_curve
     from hornbook.lifecycle.job_locks import JobLocks
-    from hornbook.report.trials import draw, read_curve
+    from hornbook.report.trials import curve_table, draw, read_curve
 
     options = {"sizes": comma_separated(sizes), "methods": comma_separated(methods), "seeds": seeds, "join": join}
     options["overrides"] = parse_overrides(None, device)
     replaced = overwriting(out, RUN, overwrite, resume=join)
     with replaced, report_interruption(out, RERUN), TrainingDisplay() as display:
         curve = label_curve(model, data, task, out, **options, **reading, on_progress=display, log=log)
-    rows = [
-        (point["method"], point["examples"], f"{point['score']:.4g}", f"{point['low']:.4g} to {point['high']:.4g}")
-        for point in curve["points"]
-    ]
-    table(rows, ("method", "labels", curve["metric_for_best"], "95% interval"))
+    scored = read_curve(out)
+    headings, rows = curve_table(scored)
+    table(rows, headings)
     with JobLocks(out, is_shared=join).wait_for("results"):
-        draw(out, read_curve(out))
+        draw(out, scored)
     log(f"{out / 'curve.png'}")
     print_json({"out": str(out), **curve})
 

@@ -26,7 +26,7 @@ from hornbook.cli.options import (
     flag,
     option,
     parse_overrides,
-    reads_data,
+    with_reading_options,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_both
 from hornbook.lifecycle.requests import as_overrides
@@ -40,7 +40,7 @@ MAX_ROWS = 50  # classes that are printed
 
 
 @app.command("check", epilog="Example: hornbook check reviews.csv --task classification --model runs/first")
-@reads_data()
+@with_reading_options()
 def check_command(
     data: argument(str, "The folder of a known data set, or your own table."),
     task: TaskName = "classification",
@@ -55,7 +55,7 @@ def check_command(
 
 
 @app.command("finetune", epilog="Example: hornbook finetune --data reviews.csv --out runs/reviews")
-@reads_data()
+@with_reading_options()
 def finetune_command(
     model: argument(str | None, f"{MODEL} By default the built-in model for the language of the texts.") = None,
     task: TaskToLearn = None,
@@ -217,21 +217,17 @@ def _print_cost(summary: dict[str, Any]) -> None:
 
 
 def report_result(result, advice: str = "--seeds 5, another --lr or more --epochs") -> None:
-    from hornbook.files import read_json
     from hornbook.interop.sentence_transformers import MODULES
     from hornbook.lifecycle.run_folder import recorded
     from hornbook.report.formatting import counted, duration
     from hornbook.report.run_files import read_stages
-    from hornbook.report.trials import TRIALS
+    from hornbook.report.trials import TRIALS, read_trials, summary, trials_table
 
     if (result.out / TRIALS).exists():
-        sweep = read_json(result.out / TRIALS)
-        rows = [
-            (trial["name"], f"{trial['lr']:g}", trial["seed"], f"{trial['score']:.4g}", trial["degenerate"] or "")
-            for trial in sweep["trials"]
-        ]
-        table(rows, ("run", "learning rate", "seed", sweep["metric_for_best"], "warning"))
-        print_result(f"best {sweep['best']}; median {sweep['median']:.4g}, standard deviation {sweep['spread']:.2g}")
+        trials = read_trials(result.out)
+        headings, rows = trials_table(trials)
+        table(rows, headings)
+        print_result(summary(trials))
     outcome, earlier = result.outcome, [stage.run for stage in read_stages(result.out)]
     steps = outcome.step + sum(run.step for run in earlier)
     seconds = outcome.seconds + sum(run.seconds for run in earlier)

@@ -8,9 +8,9 @@ from pathlib import Path
 import typer
 
 from hornbook.cli.app import app, log_problems, print_json
+from hornbook.cli.corpora import FILES_HELP, TextColumn
 from hornbook.cli.options import Device, Overwrite, argument, comma_separated, flag, option, parse_overrides
 from hornbook.cli.overwriting import overwriting, refuse_existing_file
-from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
 
 graph_app = typer.Typer(

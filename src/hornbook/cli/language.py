@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json, refuse_missing, refuse_unused_options
+from hornbook.cli.corpora import FILES_HELP, TextColumn
 from hornbook.cli.options import (
     FOLDER_OR_NAME,
     Device,
@@ -18,7 +19,6 @@ from hornbook.cli.options import (
     option,
 )
 from hornbook.cli.overwriting import overwriting, refuse_both
-from hornbook.cli.texts import FILES_HELP, TextColumn
 from hornbook.terminal import answering_display, counting_display, log, print_result, table
 
 Weights = option(str, "float, or int8: quantise a GPT's matrices to 8 bits, which is faster on a CPU.")
@@ -42,7 +42,7 @@ def generate(
     length_penalty: option(float, "For --num-beams: above 0 prefers longer texts.") = 1.0,
     stop: option(list[str] | None, "Stop before this text; may be given several times.") = None,
     seed: Seed = 0,
-    num: option(int, "Number of texts to generate.") = 1,
+    num_return_sequences: option(int, "Number of texts to generate.") = 1,
     slide: flag("--slide", "Continue past the context length, keeping its last half as context.") = False,
     fill: flag("--fill", "With an encoder: fill in masks one by one, in the text or after it.") = False,
     weights: Weights = "float",
@@ -57,7 +57,10 @@ def generate(
     if fill:
         searching = {"--num-beams": num_beams > 1, "--length-penalty": length_penalty != 1}
         decoding = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
-        refuse_unused_options("with --fill", sampling | searching | decoding | {"--num": num > 1, "--slide": slide})
+        refuse_unused_options(
+            "with --fill",
+            sampling | searching | decoding | {"--num-return-sequences": num_return_sequences > 1, "--slide": slide},
+        )
     elif num_beams > 1:
         refuse_unused_options("with --num-beams, which does not sample", sampling | {"--seed": seed != 0})
     else:
@@ -72,10 +75,11 @@ def generate(
         return
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "repetition_penalty": repetition_penalty}
     options |= {"num_beams": num_beams, "length_penalty": length_penalty, "seed": seed}
+    options["num_return_sequences"] = num_return_sequences
     options["max_new_tokens"] = MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens
-    stream = _Stream(prompt) if num == 1 else None  # several texts are printed when all are finished
+    stream = _Stream(prompt) if num_return_sequences == 1 else None  # several texts are printed when all are finished
     try:
-        texts = loaded.generate(prompt, **options, stop=stop or (), num=num, slide=slide, on_text=stream)
+        texts = loaded.generate(prompt, **options, stop_strings=stop or (), slide=slide, on_text=stream)
     except KeyboardInterrupt:
         print_result("")  # ends the line of the text so far
         raise
@@ -272,15 +276,15 @@ def prompt_command(
         refuse_missing("--out" if out is None else "MODEL", "prompt", out, resume)
     from hornbook.evaluation.prompting.prompt import prompt
     from hornbook.report.formatting import metric_label
-    from hornbook.report.prompting import degenerate_note, rows_of
+    from hornbook.report.prompting import degenerate_note, score_table
 
     options = {"shots": num_shots, "seeds": seeds, "limit": limit, "normalize": normalize, "dictionary": dictionary}
     options |= {"resume": resume, "device": device}
     replaced = overwriting(out, {"prompted task"}, overwrite, resume)
     with replaced, answering_display() as on_progress, _explain_how_to_resume(out):
         result = prompt(model, task, data, out, **options, on_progress=on_progress, log=log)
-    rows = [(name, num, *(text for _, text in cells), note) for name, num, cells, note in rows_of(result)]
-    table(rows, ("model", "examples", *map(metric_label, result["metrics"]), ""))
+    headings, rows = score_table(result)
+    table(rows, headings)
     for name, metric in result["metrics"].items():
         print_result(f"{metric_label(name)}: {metric['words']}")
     if reason := degenerate_note(result):

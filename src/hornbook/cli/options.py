@@ -93,8 +93,8 @@ def comma_separated(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-Reading = dict[str, Any]  # an argument that `reads_data` fills
-READING: dict[str, tuple[Any, Any]] = {  # (type, default)
+Reading = dict[str, Any]  # an argument that `with_reading_options` fills
+READING_OPTIONS: dict[str, tuple[Any, Any]] = {  # (type, default)
     "text": (option(str | None, "Column of the text; inferred when omitted."), None),
     "pair": (option(str | None, "Column of the second text."), None),
     "label": (option(str | None, "Column of the label."), None),
@@ -104,10 +104,10 @@ READING: dict[str, tuple[Any, Any]] = {  # (type, default)
 }
 
 
-def reads_data(*left_out: str) -> Callable[[Callable], Callable]:
-    """Decorator of a command: its argument `reading` becomes the options `READING`, except those left out. The command
-    receives them in one dictionary, by their names."""
-    names = [name for name in READING if name not in left_out]
+def with_reading_options(*left_out: str) -> Callable[[Callable], Callable]:
+    """Decorator of a command: its argument `reading` becomes the options `READING_OPTIONS`, except those left out. The
+    command receives them in one dictionary, by their names."""
+    names = [name for name in READING_OPTIONS if name not in left_out]
 
     def decorate(command: Callable) -> Callable:
         parameters: dict[str, inspect.Parameter] = {}
@@ -116,7 +116,7 @@ def reads_data(*left_out: str) -> Callable[[Callable], Callable]:
                 parameters[name] = parameter
                 continue
             for option_name in names:
-                annotation, default = READING[option_name]
+                annotation, default = READING_OPTIONS[option_name]
                 parameters[option_name] = parameter.replace(name=option_name, annotation=annotation, default=default)
 
         @functools.wraps(command)

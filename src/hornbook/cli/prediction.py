@@ -17,9 +17,9 @@ from hornbook.cli.options import (
     argument,
     flag,
     option,
-    reads_data,
     split_model,
     with_optional_model,
+    with_reading_options,
 )
 from hornbook.cli.overwriting import check_writable, refuse_existing_file
 from hornbook.terminal import counting_display, log, print_result, table, wants_json
@@ -30,7 +30,7 @@ STANDARD = Path("-")  # input or output
 
 
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
-@reads_data()
+@with_reading_options()
 def evaluate(
     runs: Runs,
     data: Data = None,
@@ -87,7 +87,7 @@ def print_tables(tables: dict, split: str) -> None:
 
 
 @app.command("predict", epilog="Example: hornbook predict runs/mrpc --file pairs.tsv --out predictions.csv")
-@reads_data("label")
+@with_reading_options("label")
 def predict(
     arguments: argument(
         list[str], "Runs, then texts; 'A ||| B' is a pair, a question and its passage, or a context and its choices."
@@ -197,7 +197,7 @@ def _submit(predictor, data: str | None, out: Path) -> None:
 
 
 @app.command("features", epilog="Example: hornbook features texts.txt --out vectors.npy --layers last4")
-@reads_data("label")
+@with_reading_options("label")
 def features(
     arguments: with_optional_model("FILE", ".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx."),
     out: option(Path, ".npy file to write."),

@@ -24,7 +24,7 @@ from hornbook.cli.options import (
     as_options,
     option,
     parse_overrides,
-    reads_data,
+    with_reading_options,
 )
 from hornbook.cli.overwriting import RUN, overwriting, refuse_both
 from hornbook.lifecycle.requests import as_overrides
@@ -154,7 +154,7 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     epilog="Example: hornbook distill runs/base --student distilbert --corpus wiki --out runs/small\n\n"
     "hornbook distill runs/sst-2 --student runs/small --task sst-2 --data glue/SST-2 --out runs/small-sst-2",
 )
-@reads_data()
+@with_reading_options()
 def distill_command(
     teacher: argument(str | None, f"{TEACHER_HELP} With --resume it may be left out.") = None,
     student: option(str | None, STUDENT_HELP) = None,

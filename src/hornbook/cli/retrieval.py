@@ -3,7 +3,17 @@
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json
-from hornbook.cli.options import Device, Model, Overwrite, Reading, argument, flag, named_values, option, reads_data
+from hornbook.cli.options import (
+    Device,
+    Model,
+    Overwrite,
+    Reading,
+    argument,
+    flag,
+    named_values,
+    option,
+    with_reading_options,
+)
 from hornbook.cli.overwriting import overwriting
 from hornbook.terminal import counting_display, log, print_result, table
 
@@ -12,7 +22,7 @@ MAX_CHARACTERS = 200  # of a text in the printed table
 
 
 @app.command("embed", epilog="Example: hornbook embed texts.csv --text body --model runs/search --out index")
-@reads_data("pair", "label")
+@with_reading_options("pair", "label")
 def embed(
     file: argument(Path, ".txt with one text per line, or .csv, .tsv, .jsonl, .parquet, .xlsx."),
     out: option(Path, "Index folder to write."),

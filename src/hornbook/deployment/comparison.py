@@ -5,7 +5,6 @@ OUT/comparison.json     all numbers; `hornbook report OUT` makes `comparison.png
 The first model is the reference, such as the teacher of the students after it.
 """
 
-import itertools
 import platform
 import statistics
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from hornbook.files import num_cores, read_json, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import RECORD, OnCount, ignore, recorded
+from hornbook.report.formatting import counted
 from hornbook.report.measured import COMPARISON_FILE, EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
 
@@ -92,14 +92,6 @@ def compare(
     if out is not None:
         write_json(Path(out) / COMPARISON_FILE, comparison)
     return comparison
-
-
-def folder_for(names: Sequence[str | Path]) -> Path:
-    """Returns the default output folder: `comparison`, or the first of `comparison-2`, ... without other contents."""
-    for i in itertools.count(1):
-        folder = Path("comparison" if i == 1 else f"comparison-{i}")
-        if not _other_contents(folder, [str(name) for name in names]):
-            return folder
 
 
 def _other_contents(out: Path, names: list[str]) -> str:
@@ -299,8 +291,7 @@ def _add_relative(rows: list[dict]) -> None:
 
 
 def _devices(settings: dict[str, int], device: str) -> dict[str, str]:
-    cores = settings["batch_threads"]
-    cpu = {"cpu": f"{cores} core{'s' if cores > 1 else ''} of {_processor()}"}
+    cpu = {"cpu": f"{counted(settings['batch_threads'], 'core')} of {_processor()}"}
     return cpu | ({} if device == "cpu" else {"cuda": torch.cuda.get_device_name(device)})
 
 

@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from hornbook.files import read_json
-from hornbook.inference.predictor import read_finished_record
+from hornbook.inference.task_model import read_finished_record
 from hornbook.interop.hub import PATTERNS
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.report.card import with_yaml_header

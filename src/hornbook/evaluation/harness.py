@@ -26,7 +26,7 @@ class Answers:
             raise ValueError(
                 f"{model.folder} is {model.model.described()}: lm-evaluation-harness needs a left-to-right model (GPT)"
             )
-        model._needs("clm", "lm-evaluation-harness")
+        model._require_head("clm", "lm-evaluation-harness")
         if model.eos_id is None:
             raise ValueError(f"{model.folder} has no end-of-text token, which the harness starts texts with")
         self.model = model
@@ -93,7 +93,7 @@ class Answers:
 def generation_config_for(settings: dict[str, Any]) -> GenerationConfig:
     """Converts the harness's generation settings.
 
-    >>> generation_config_for({"until": "Q:", "max_gen_toks": 8}).stop
+    >>> generation_config_for({"until": "Q:", "max_gen_toks": 8}).stop_strings
     ('Q:',)
     """
     if unknown := sorted(set(settings) - KNOWN):
@@ -109,7 +109,7 @@ def generation_config_for(settings: dict[str, Any]) -> GenerationConfig:
         **(sampled if does_sample else {"temperature": 0.0}),
         repetition_penalty=settings.get("repetition_penalty") or 1.0,
         max_new_tokens=limits[0] if limits else MAX_NEW_TOKENS,
-        stop=stop,
+        stop_strings=stop,
         seed=settings.get("seed") or 0,
     )
 

@@ -61,11 +61,14 @@ def beam_search(
     settings: BeamSettings,
     eos_id: int | None = None,
 ) -> list[list[Generated]]:
-    """Returns the `config.num` best continuations of each prompt. `slide` is not supported, as the beams of a prompt
-    would drop different contexts."""
+    """Returns the `config.num_return_sequences` best continuations of each prompt. `slide` is not supported, as the
+    beams of a prompt would drop different contexts."""
     context = model.config.max_positions
-    if config.num > settings.num_beams:
-        raise ValueError(f"num={config.num} continuations need at least as many beams, not {settings.num_beams}")
+    if config.num_return_sequences > settings.num_beams:
+        raise ValueError(
+            f"num_return_sequences is {config.num_return_sequences}, which needs at least as many beams, not "
+            f"{settings.num_beams}"
+        )
     if config.slide:
         raise ValueError("beam search does not support slide: leave out slide= or num_beams=")
     prompts = fit_prompts(prompts, context, False)
@@ -158,7 +161,7 @@ class _Search:
         ends_PK = (limits_P <= step)[:, None].expand(tokens_PKS.shape[:2]).clone()
         if self.eos_id is not None:
             ends_PK |= tokens_PKS[:, :, step - 1] == self.eos_id
-        if self.config.stop:
+        if self.config.stop_strings:
             rows = tokens_PKS[:, :, :step].tolist()
             stopped = [
                 [self._decoded(prompt, ids).is_stopped for ids in candidates]
@@ -168,7 +171,7 @@ class _Search:
         return ends_PK
 
     def _decoded(self, prompt: list[int], ids: list[int]) -> StreamingDetokenizer:
-        detokenizer = StreamingDetokenizer(self.tokenizer, prompt, self.config.stop)
+        detokenizer = StreamingDetokenizer(self.tokenizer, prompt, self.config.stop_strings)
         detokenizer.add(ids[:-1] if ids[-1] == self.eos_id else ids)
         detokenizer.finish()
         return detokenizer
@@ -176,7 +179,10 @@ class _Search:
     def _answers(self, beams: _Beams) -> list[list[Generated]]:
         rows, lengths = beams.finished.tolist(), beams.finished_lengths.tolist()
         return [
-            [self._answer(prompt, rows[i][beam][: lengths[i][beam]], limit) for beam in range(self.config.num)]
+            [
+                self._answer(prompt, rows[i][beam][: lengths[i][beam]], limit)
+                for beam in range(self.config.num_return_sequences)
+            ]
             for i, (prompt, limit) in enumerate(zip(self.prompts, self.limits, strict=True))
         ]
 

@@ -64,7 +64,7 @@ class ContinuousBatch:
         on_text: Callable[[str], None] | None = None,
     ) -> GeneratedSequence:
         """Reads the prompt, which must fit into the context, into a free slot; sliding is not supported. `sample` is
-        the index among the `config.num` samples of this prompt."""
+        the index among the `config.num_return_sequences` samples of this prompt."""
         assert self.has_free_slot and 0 < len(prompt) <= self.context and not config.slide
         logits_1V = self.decoding.prefill([prompt], [len(self.slots)])
         logits_1V = suppress(logits_1V, config.begin_suppress_tokens)

@@ -54,20 +54,20 @@ class DecoderModel(LoadedModel):
         num_beams: int = 1,
         length_penalty: float = 1.0,
         early_stopping: bool = False,
-        stop: str | Sequence[str] = (),
+        stop_strings: str | Sequence[str] = (),
         seed: int = 0,
-        num: int = 1,
+        num_return_sequences: int = 1,
         slide: bool = False,
         begin_suppress_tokens: Collection[int] = (),
         on_text: OnText | None = None,
     ) -> list[Generated] | list[list[Generated]]:
-        """Returns `num` continuations of a prompt; for a list of prompts, a list of these lists.
+        """Returns `num_return_sequences` continuations of a prompt; for a list of prompts, a list of these lists.
 
         `temperature` defaults to 1; 0 is greedy decoding. `top_k` and `top_p` sample from the most likely tokens only.
         `num_beams` above 1 is beam search, without sampling. `on_text` is called with (index of the prompt, index of
         the sample, new text) during generation; with beams, at the end.
 
-        A text ends with the model's end-of-text token, before the first of the `stop` strings, after `max_new_tokens`,
+        A text ends with the model's end-of-text token, before the first of the `stop_strings`, after `max_new_tokens`,
         or when the context is full. With `slide`, generation drops the first half of a full context and continues, and
         a prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
         starts with one of the tokens `begin_suppress_tokens`.
@@ -84,9 +84,9 @@ class DecoderModel(LoadedModel):
             top_k=top_k,
             top_p=top_p,
             repetition_penalty=repetition_penalty,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop_strings=(stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings),
             seed=seed,
-            num=num,
+            num_return_sequences=num_return_sequences,
             slide=slide,
             begin_suppress_tokens=frozenset(begin_suppress_tokens),
         )
@@ -104,7 +104,7 @@ class DecoderModel(LoadedModel):
 
     def prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         """The token ids of prompts; an empty one is the end-of-text token, where the model has one."""
-        self._needs("clm", "text generation")
+        self._require_head("clm", "text generation")
         return [encoded.ids or self._start for encoded in self.tokenizer.encode_batch(list(prompts))]
 
     @property
@@ -117,7 +117,7 @@ class DecoderModel(LoadedModel):
         """Returns the log-probability of each text as the beginning of a document: the first token given the
         end-of-text token (where the model has one), each later token given all tokens before it. A text longer than
         the context is scored in windows that overlap by half. `within_word` is for encoders."""
-        self._needs("clm", "scoring texts")
+        self._require_head("clm", "scoring texts")
         if within_word:
             raise ValueError(
                 "within_word= is for encoders, which mask tokens; a GPT reads from left to right: leave it out"
@@ -139,7 +139,7 @@ class DecoderModel(LoadedModel):
     def continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """Scores the second text of each (context, continuation) pair given the first. The two are tokenized together;
         a token that spans both counts as part of the continuation. An empty context is the beginning of a document."""
-        self._needs("clm", "scoring texts")
+        self._require_head("clm", "scoring texts")
         ids = [(context or self._start, text) for context, text in self.tokenizer.split_encode(pairs)]
         return continuation_scores(self.model, ids)
 
@@ -159,7 +159,7 @@ class DecoderModel(LoadedModel):
         apart: each token once, with at least context - stride tokens before it. `on_progress` is called with (tokens
         done, total tokens). Problems of the file, such as bytes that are not UTF-8, are added to `problems`.
         """
-        self._needs("clm", "measuring perplexity")
+        self._require_head("clm", "measuring perplexity")
         context = self.model.config.max_positions
         stride = check_stride(stride, context)
         texts, ids = self._read(file, documents, text_column, problems)
@@ -265,13 +265,13 @@ class DecoderModel(LoadedModel):
             self._refuse("has no vector for a whole text: use hornbook.extract_features for its hidden states")
         return self.encoder.embed(*arguments, **options)
 
-    def _needs(self, head: str, purpose: str) -> None:
+    def _require_head(self, head: str, purpose: str) -> None:
         if self.model.config.direction == "bidirectional":
             raise ValueError(
                 f"{self.name} was fine-tuned to read in both directions, which {purpose} does not do: use the "
                 "pre-trained model, or fine-tune with task.direction=causal"
             )
-        super()._needs(head, purpose)
+        super()._require_head(head, purpose)
 
     def _refuse(self, why: str) -> None:
         raise ValueError(f"{self.name} is {self.model.described()}, which reads from left to right and {why}")

@@ -89,7 +89,7 @@ class EncoderModel(LoadedModel):
     ) -> list[MaskProbabilities]:
         """Returns the probability of every token at each mask of each text. `mentions`: for an ERNIE, the entities
         that each text mentions; those without a vector are not read."""
-        filler, mask = self.mask_filler, self._mask_token
+        masked_lm, mask = self.masked_lm, self._mask_token
         texts = [text.replace("[MASK]", mask) for text in texts]
         encoded = [self._encode(text) for text in texts]
         positions = [self._mask_positions(each.ids) for each in encoded]
@@ -97,10 +97,10 @@ class EncoderModel(LoadedModel):
             raise ValueError(f"the text has no mask: write {mask} where a word is missing")
         results: dict[int, MaskProbabilities] = {}
         for indices, batch in self._batches(encoded, None if mentions is None else self._aligned(encoded, mentions)):
-            x_TD = filler(batch)
+            x_TD = masked_lm(batch)
             for i, start in zip(indices, batch.offsets_host.tolist(), strict=False):
-                rows = [start + position - filler.mask_offset for position in positions[i]]
-                logits_KV = filler.mlm_logits(x_TD[rows])[:, : filler.config.vocab_size].float()
+                rows = [start + position - masked_lm.mask_offset for position in positions[i]]
+                logits_KV = masked_lm.mlm_logits(x_TD[rows])[:, : masked_lm.config.vocab_size].float()
                 # Embedding rows without a token count in the softmax, but are not returned.
                 probabilities_KV = torch.softmax(logits_KV, -1)[:, : self.tokenizer.vocab_size].cpu()
                 spans = [encoded[i].offsets[position] for position in positions[i]]
@@ -124,7 +124,7 @@ class EncoderModel(LoadedModel):
         return self.tokenizer.backend.token_to_id(self._mask_token)
 
     @property
-    def mask_filler(self) -> nn.Module:
+    def masked_lm(self) -> nn.Module:
         """The model that fills in masks: this one or, for an ELECTRA discriminator, its generator."""
         if self._generator is not None:
             return self._generator.to(self.device)
@@ -133,12 +133,12 @@ class EncoderModel(LoadedModel):
                 f"{self.name} has direction=causal: it predicts next tokens and was not trained on masks; use "
                 "`score` to compare texts, or a model with direction=bidirectional"
             )
-        self._needs("mlm", "filling in masks")
+        self._require_head("mlm", "filling in masks")
         return self.model
 
     @cached_property
     def _generator(self) -> nn.Module | None:
-        if self.model.family != "electra" or (folder := filler_folder(self.folder)) == Path(self.folder):
+        if self.model.family != "electra" or (folder := masked_lm_folder(self.folder)) == Path(self.folder):
             return None
         return load_model(folder)
 
@@ -174,7 +174,7 @@ class EncoderModel(LoadedModel):
     def fill(self, text: str, num_masks: int = NUM_MASKS) -> str:
         """Fills in the masks of a text one by one from left to right, each with the most likely token that is not
         special. To a text without masks, `num_masks` masks are appended."""
-        filler, mask = self.mask_filler, self._mask_token
+        masked_lm, mask = self.masked_lm, self._mask_token
         num_masks = checked(num_masks, int, "the number of masks", low=1, high=100_000)
         text = text.replace("[MASK]", mask)
         if mask not in text:
@@ -183,8 +183,9 @@ class EncoderModel(LoadedModel):
         ids = list(encoded.ids)
         special = [token for token in self.tokenizer.special_ids if token < self.tokenizer.vocab_size]
         for position in self._mask_positions(ids):
-            x_TD = filler(self._pack([ids], [encoded.segments]))
-            logits = filler.mlm_logits(x_TD[[position - filler.mask_offset]])[0, : self.tokenizer.vocab_size].float()
+            x_TD = masked_lm(self._pack([ids], [encoded.segments]))
+            logits = masked_lm.mlm_logits(x_TD[[position - masked_lm.mask_offset]])[0].float()
+            logits = logits[: self.tokenizer.vocab_size]
             logits[special] = -torch.inf
             ids[position] = int(logits.argmax())
         return self.tokenizer.decode(ids)
@@ -202,7 +203,7 @@ class EncoderModel(LoadedModel):
         words = [np.array([-1 if word is None else word for word in each.word_ids]) for each in encoded]
         positions = [np.flatnonzero(word_ids >= 0) for word_ids in words]
         if self.is_left_to_right:
-            self._needs("mlm", "scoring texts")
+            self._require_head("mlm", "scoring texts")
             scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
             scores = [of_text[where - 1] for of_text, where in zip(scores, positions, strict=True)]
         else:
@@ -210,7 +211,7 @@ class EncoderModel(LoadedModel):
                 MaskedText(np.array(each.ids), where, word_ids[where] if within_word else None)
                 for each, where, word_ids in zip(encoded, positions, words, strict=True)
             ]
-            scores = masked_scores(self.mask_filler, masked, self._mask_id, on_progress)
+            scores = masked_scores(self.masked_lm, masked, self._mask_id, on_progress)
         return [
             Score(text, [self.tokenizer.token(each.ids[i]) for i in where], of_text.tolist())
             for text, each, where, of_text in zip(texts, encoded, positions, scores, strict=True)
@@ -231,7 +232,7 @@ class EncoderModel(LoadedModel):
                 for word, (_, end) in zip(each.word_ids, each.offsets, strict=True)
             ]
             masked.append(MaskedText(np.array(each.ids), np.flatnonzero(follows)))
-        return [Continuation(scores) for scores in masked_scores(self.mask_filler, masked, self._mask_id, on_progress)]
+        return [Continuation(scores) for scores in masked_scores(self.masked_lm, masked, self._mask_id, on_progress)]
 
     def score_definition(self, within_word: bool = False) -> str:
         """Describes the log-probabilities of `score`."""
@@ -244,7 +245,7 @@ class EncoderModel(LoadedModel):
     def detect(self, text: str | Sequence[str]) -> list[DetectedWord] | list[list[DetectedWord]]:
         """Returns each word of the text with the probability that it was replaced: the maximum over its tokens. For
         several texts, a list of these lists."""
-        self._needs("rtd", "detecting replaced words")
+        self._require_head("rtd", "detecting replaced words")
         texts = as_texts(text, "text")
         encoded = [self.tokenizer.encode(each) for each in texts]
         words: dict[int, list[DetectedWord]] = {}
@@ -273,7 +274,7 @@ class EncoderModel(LoadedModel):
                 "direction=bidirectional"
             )
         for head in ("sentence", "pooler"):
-            self._needs(head, "next-sentence prediction")
+            self._require_head(head, "next-sentence prediction")
         encoded = self.tokenizer.encode(first, second)
         batch = self._pack([encoded.ids], [encoded.segments])
         cls_ND = self.model(batch)[batch.offsets[:-1].long()]
@@ -327,8 +328,8 @@ class HybridEncoder(EncoderModel):
         )
 
     @property
-    def mask_filler(self) -> nn.Module:
-        self._needs("clm", "filling in masks")
+    def masked_lm(self) -> nn.Module:
+        self._require_head("clm", "filling in masks")
         return self.model
 
 
@@ -344,7 +345,7 @@ def _detected_words(text: str, encoded: Encoded, logits: list[float]) -> list[De
     return [word for word in words.values() if word.word.strip()]
 
 
-def filler_folder(folder: Path | str) -> Path:
+def masked_lm_folder(folder: Path | str) -> Path:
     """Returns the folder of the model that fills in masks: an ELECTRA's generator, if there is one, or the folder."""
     generator = Path(folder) / GENERATOR
     return generator if generator.is_dir() else Path(folder)

@@ -45,18 +45,20 @@ class GenerationConfig(SamplingSettings, group=""):
     repetition_penalty: float = setting(
         1.0, "above 1, tokens already in the text become less likely", above=0, high=1e6
     )
-    stop: tuple[str, ...] = ()
+    stop_strings: tuple[str, ...] = ()
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
-    num: int = setting(1, "samples per prompt", low=1, high=10_000)
+    num_return_sequences: int = setting(1, "samples per prompt", low=1, high=10_000)
     slide: bool = False
     begin_suppress_tokens: frozenset[int] = frozenset()  # tokens that a continuation must not start with
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if "" in self.stop:
+        if "" in self.stop_strings:
             raise ValueError("a stop string must have at least one character")
-        if self.num > 1 and self.is_greedy:
-            raise ValueError("temperature 0 generates the same text every time: set num=1, or a temperature above 0")
+        if self.num_return_sequences > 1 and self.is_greedy:
+            raise ValueError(
+                "temperature 0 generates the same text every time: set num_return_sequences=1, or a temperature above 0"
+            )
 
     def process(self, logits_NV: Tensor, seen_NV: Tensor | None = None) -> Tensor:
         """Returns the processed logits to sample from; `seen_NV` (bool) marks the tokens already in each text."""
@@ -151,7 +153,7 @@ class GeneratedSequence:
         self.window = list(prompt)  # the tokens in the cache
         self.new: list[int] = []
         self.config, self.eos_id, self.context, self.on_text = config, eos_id, context, on_text
-        self.detokenizer = StreamingDetokenizer(tokenizer, prompt, config.stop)
+        self.detokenizer = StreamingDetokenizer(tokenizer, prompt, config.stop_strings)
         self.finish_reason: FinishReason | None = None
 
     @property
@@ -165,7 +167,7 @@ class GeneratedSequence:
             self._finish("end")
             return
         self.window.append(token)
-        if self.on_text is not None or self.config.stop:
+        if self.on_text is not None or self.config.stop_strings:
             self._write([token])
         if self.detokenizer.is_stopped:
             self._finish("stop")
@@ -181,7 +183,7 @@ class GeneratedSequence:
 
     def _finish(self, finish_reason: FinishReason) -> None:
         self.finish_reason = finish_reason
-        if self.on_text is None and not self.config.stop:
+        if self.on_text is None and not self.config.stop_strings:
             self._write(self.new)
         if finish_reason != "stop" and (rest := self.detokenizer.finish()) and self.on_text is not None:
             self.on_text(rest)
@@ -228,7 +230,8 @@ def generate(
     eos_id: int | None = None,
     on_text: OnText | None = None,
 ) -> list[list[Generated]]:
-    """Returns `config.num` continuations of each prompt. Token ids that the tokenizer does not have are never chosen.
+    """Returns `config.num_return_sequences` continuations of each prompt. Token ids that the tokenizer
+    does not have are never chosen.
 
     A sequence ends with the token `eos_id`, at a stop string, after `max_new_tokens`, or when the context is full. With
     `slide`, generation continues past a full context: the last half of the context is encoded again as the new one.
@@ -236,8 +239,8 @@ def generate(
     context = model.config.max_positions
     prompts = fit_prompts(prompts, context, config.slide)
     texts: list[list[Generated]] = [[] for _ in prompts]
-    for group in group_prompts(prompts, config.num, config.max_new_tokens, context):
-        samples = [(i, sample) for i in group for sample in range(config.num)]
+    for group in group_prompts(prompts, config.num_return_sequences, config.max_new_tokens, context):
+        samples = [(i, sample) for i in group for sample in range(config.num_return_sequences)]
         sequences = [
             GeneratedSequence(prompts[i], config, tokenizer, eos_id, context, on_text and partial(on_text, i, sample))
             for i, sample in samples
@@ -252,10 +255,12 @@ def generate(
 def _generate_batch(
     model: Gpt, prompts: list[list[int]], sequences: list[GeneratedSequence], config: GenerationConfig, num_tokens: int
 ) -> None:
-    decoding, logits_NV, seen_NV = read_prompts(model, prompts, config.num, config)
+    decoding, logits_NV, seen_NV = read_prompts(model, prompts, config.num_return_sequences, config)
     context, device = model.config.max_positions, logits_NV.device
     # Sample i of every prompt gets the same uniform numbers.
-    uniform = [uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(config.num)]
+    uniform = [
+        uniform_numbers(config.seed, sample, config.max_new_tokens) for sample in range(config.num_return_sequences)
+    ]
     uniform_NS = torch.from_numpy(np.stack(uniform)).repeat(len(prompts), 1).to(device)
     # A GPU computes the next step while the host handles the tokens of this one.
     launches_ahead = device.type == "cuda"

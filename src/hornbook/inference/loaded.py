@@ -147,15 +147,16 @@ class LoadedModel:
     @cached_property
     def predictor(self) -> "Predictor":
         """The `Predictor` of a fine-tuned model, sharing its weights."""
-        from hornbook.inference.predictor import Predictor, build_task_model, read_finished_record, with_linker
+        from hornbook.inference.predictor import Predictor
+        from hornbook.inference.task_model import build_task_model, read_finished_record
 
         if self.model.head_config is None:
             raise ValueError(
                 f"{self.name} has no task head, so it cannot predict: fine-tune it with "
                 f"hornbook.finetune({self.name!r}, data, task)"
             )
-        member = build_task_model(self.folder, self.model, self.tokenizer, read_finished_record(self.folder))
-        return Predictor([with_linker(member)])
+        run = read_finished_record(self.folder)
+        return Predictor([build_task_model(self.folder, self.model, self.tokenizer, run)])
 
     def predict(self, items: Any, on_progress: Callable[[int], None] | None = None) -> Any:
         """Predictions of a fine-tuned model, one per item; see `Predictor.predict`."""
@@ -171,7 +172,7 @@ class LoadedModel:
         self.tokenizer.save(Path(folder), config.max_positions, config.num_segments)
         save_model(Path(folder), self.model)
 
-    def _needs(self, head: str, purpose: str) -> None:
+    def _require_head(self, head: str, purpose: str) -> None:
         """Raises a `ValueError` if the model does not have the head that `purpose` needs."""
         if head not in self.model.heads:
             has = ", ".join(self.model.heads) or "none"

@@ -1,7 +1,7 @@
-"""`hornbook.load` and `hornbook.evaluate`."""
+"""`hornbook.load`: opens a model to use it."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import nn
 
@@ -10,7 +10,6 @@ from hornbook.devices import chosen_device
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.loaded import linear_layers, to_column_major
-from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder, shown_name
 from hornbook.models.gpt import Gpt
@@ -65,48 +64,6 @@ def load(
     if direction is not None and (direction != "causal" or isinstance(opened, EncoderModel)):
         raise ValueError(f"{shown_name(folder)} is {model.described()}; direction is for a hybrid GPT: leave it out")
     return opened
-
-
-def evaluate(
-    run: str | Path | list[str | Path],
-    data: Any,
-    *,
-    text: str | None = None,
-    pair: str | None = None,
-    label: str | None = None,
-    split: str | None = None,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    strict: bool = False,
-    device: str = "auto",
-    graph: str | Path | None = None,
-    task: str | None = None,
-) -> dict[str, Any]:
-    """Computes the task's standard metrics of a fine-tuned run on labelled data, with 95% intervals.
-
-    Args:
-        run: A fine-tuned run or folder, or several, which form an ensemble.
-        data: A file, a folder, a data frame or a list of dictionaries.
-        text, pair, label: Column names; default to those of the run, or are inferred.
-        split: The split to score; defaults to every labelled split but train.
-        delimiter, encoding: Of a text file; inferred by default.
-        strict: Raise a `ValueError` at the first bad row.
-        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
-        graph: For runs that read entities: the folder of their graph, if it was moved.
-        task: `similarity` for a model without a task head, whose vectors are compared.
-
-    Returns:
-        A dictionary: `splits` (value, low and high by split and metric), `tables` (the scores of each class and the
-        confusion matrix), `task`, `metric_for_best`, the numbers of `examples`, `unlabelled` and `truncated_texts` by
-        split, `unknown_labels`, `messages`, `notes` and `problems`.
-
-    >>> import hornbook
-    >>> scores = hornbook.evaluate("runs/reviews", "reviews.csv")
-    >>> scores["examples"], sorted(scores["tables"]["dev"]["classes"])
-    ({'dev': 24}, ['bad', 'good'])
-    """
-    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    return load_predictor(run, device, graph, task).evaluate(data, **reading, split=split, strict=strict)
 
 
 def gpt_matrices(model: Gpt) -> list[nn.Linear | nn.Embedding]:

@@ -229,7 +229,11 @@ class TextGeneration:
     ) -> list:
         prompts = _listed(inputs)
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p} if do_sample else {"temperature": 0.0}
-        settings |= {"repetition_penalty": repetition_penalty, "num": num_return_sequences, "seed": seed}
+        settings |= {
+            "repetition_penalty": repetition_penalty,
+            "num_return_sequences": num_return_sequences,
+            "seed": seed,
+        }
         texts = [
             [{"generated_text": prompt + sample.text if return_full_text else sample.text} for sample in samples]
             for prompt, samples in zip(prompts, self.model.generate(prompts, max_new_tokens, **settings), strict=True)

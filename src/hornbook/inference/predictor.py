@@ -11,24 +11,16 @@ averaged. The ensemble's no-answer threshold is the mean of its members'.
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from hornbook.devices import chosen_device, device_of, inference_autocast
-from hornbook.files import read_json_if_exists, refusing_damage
-from hornbook.graph.grounding import Grounder, open_saved_grounder
-from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.inference.loaded import BATCH_TOKENS
-from hornbook.interop.hub import model_folder
-from hornbook.interop.onnx import is_exported, load_any
-from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
-from hornbook.lifecycle.run_folder import is_task_run
-from hornbook.models.head_config import HeadConfig
+from hornbook.inference.task_model import SIMILARITY, TaskModel, load_task_model
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import run_model, tables, with_intervals
@@ -38,33 +30,12 @@ from hornbook.tasks.reading.inputs import InputRow, as_examples
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
-from hornbook.tasks.spec import TaskSpec, load_task
+from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.task import Task
-from hornbook.text.tokenizer import Tokenizer
 
 EXAMPLES_AT_ONCE = 10_000  # examples tokenized at once
-WRITTEN_LAST = ("config.json", "task.json", "scores.json")  # by a fine-tuning run
 DIAGNOSTIC = "diagnostic"
-SIMILARITY = "similarity"
 FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
-
-
-@dataclass(frozen=True)
-class TaskModel:
-    """A fine-tuned model, loaded with all that prediction needs. `columns` are the column names given to its run,
-    `trained_on` is the fingerprint of its training data, and `seed` is the seed by which a validation split was held
-    out of it."""
-
-    folder: Path
-    model: nn.Module
-    tokenizer: Tokenizer
-    spec: TaskSpec
-    max_length: int
-    columns: dict[str, str]
-    trained_on: str | None = None
-    seed: int = 0
-    grounder: Grounder | None = None
-    linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
 
 
 class Predictor:
@@ -304,7 +275,49 @@ def load_predictor(
         raise ValueError("no run was given: give at least one fine-tuned run")
     if task not in (None, SIMILARITY):
         raise ValueError(f"only {SIMILARITY} needs no training, not {task}: leave out task=, or fine-tune the model")
-    return Predictor([_load_member(name, graph, task) for name in names]).to(chosen_device(device))
+    return Predictor([load_task_model(name, graph, task) for name in names]).to(chosen_device(device))
+
+
+def evaluate(
+    run: str | Path | list[str | Path],
+    data: Any,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    split: str | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    strict: bool = False,
+    device: str = "auto",
+    graph: str | Path | None = None,
+    task: str | None = None,
+) -> dict[str, Any]:
+    """Computes the task's standard metrics of a fine-tuned run on labelled data, with 95% intervals.
+
+    Args:
+        run: A fine-tuned run or folder, or several, which form an ensemble.
+        data: A file, a folder, a data frame or a list of dictionaries.
+        text, pair, label: Column names; default to those of the run, or are inferred.
+        split: The split to score; defaults to every labelled split but train.
+        delimiter, encoding: Of a text file; inferred by default.
+        strict: Raise a `ValueError` at the first bad row.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        graph: For runs that read entities: the folder of their graph, if it was moved.
+        task: `similarity` for a model without a task head, whose vectors are compared.
+
+    Returns:
+        A dictionary: `splits` (value, low and high by split and metric), `tables` (the scores of each class and the
+        confusion matrix), `task`, `metric_for_best`, the numbers of `examples`, `unlabelled` and `truncated_texts` by
+        split, `unknown_labels`, `messages`, `notes` and `problems`.
+
+    >>> import hornbook
+    >>> scores = hornbook.evaluate("runs/reviews", "reviews.csv")
+    >>> scores["examples"], sorted(scores["tables"]["dev"]["classes"])
+    ({'dev': 24}, ['bad', 'good'])
+    """
+    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    return load_predictor(run, device, graph, task).evaluate(data, **reading, split=split, strict=strict)
 
 
 def combine(task: Task, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
@@ -312,74 +325,6 @@ def combine(task: Task, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     if len(outputs) == 1:
         return outputs[0]
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
-
-
-def _load_member(name: str | Path, graph: str | Path | None = None, task: str | None = None) -> TaskModel:
-    folder = model_folder(name)
-    run = read_finished_record(folder)
-    model, tokenizer = load_any(folder)
-    if task is not None and model.head_config is not None and not model.head_config.output_type.is_embedding:
-        raise ValueError(f"{name} has the head of another task: leave out task=, or give the model it started from")
-    if model.head_config is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):
-        settings = read_embedding_settings(folder)
-        settings.refuse_lower_case(folder)
-        model.add_task_head(HeadConfig("vectors", problem_type="regression", pooling=settings.pooling))
-        member = build_task_model(folder, model, tokenizer, run)
-        return replace(member, max_length=min(member.max_length, settings.max_length or member.max_length))
-    if model.head_config is None:
-        if is_exported(folder):
-            raise ValueError(f"{name} was exported from a model without a task head: export a fine-tuned run instead")
-        raise ValueError(
-            f"{name} is a pre-trained model without a task head: fine-tune it with "
-            f"hornbook finetune {name} --task NAME --data PATH --out RUN (or, to score how well its vectors compare "
-            f"texts, evaluate it with task={SIMILARITY!r})"
-        )
-    with refusing_damage(folder / "run.json"):
-        member = build_task_model(folder, model, tokenizer, run, graph)
-    return with_linker(member, graph)
-
-
-def with_linker(member: TaskModel, graph: str | Path | None = None) -> TaskModel:
-    """The member with the entity linker of its graph, if it reads entities. The graph is `graph`, or where it was in
-    training."""
-    graph_record = member.spec.graph
-    if graph_record is None:
-        if graph is not None and member.grounder is None:
-            raise ValueError(f"{member.folder} was trained without a graph: leave out graph=")
-        return member
-    if graph is None and not (Path(graph_record["folder"]) / "manifest.json").is_file():
-        raise ValueError(
-            f"the graph {graph_record['folder']}, which {member.folder} was trained with, is not there: give its "
-            "folder with graph="
-        )
-    return replace(member, linker=open_linker(graph or graph_record["folder"], member.model))
-
-
-def read_finished_record(folder: Path) -> dict[str, Any]:
-    """Returns the contents of `run.json`, or {} without one; a `ValueError` if the run has no model, or not yet."""
-    run = read_json_if_exists(folder / "run.json")
-    if run.get("command") in ("baseline", "probe", "label-curve"):
-        raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
-    if is_task_run(run) and not all((folder / name).is_file() for name in WRITTEN_LAST):
-        raise ValueError(f"the run in {folder} is not finished: resume it with resume=True")
-    return run
-
-
-def build_task_model(
-    folder: Path, model: nn.Module, tokenizer: Tokenizer, run: dict[str, Any], graph: str | Path | None = None
-) -> TaskModel:
-    """Builds a `TaskModel` from a model with a task head, its folder and the contents of its `run.json`. `graph`
-    is the folder of the knowledge graph whose paths it reads, if it was moved."""
-    spec = load_task(folder, model.head_config)
-    settings, request = run.get("settings") or {}, run.get("request") or {}
-    max_length = spec.max_length or (settings.get("task") or {}).get("max_length")
-    max_length = max_length or spec.task.max_length or model.config.max_positions
-    max_length = min(model.config.max_positions, max_length)
-    columns = spec.columns or {role: request[role] for role in ("text", "pair", "label") if request.get(role)}
-    trained_on = ((run.get("inputs") or {}).get("data") or {}).get("fingerprint")
-    seed = (settings.get("runtime") or {}).get("seed", 0)
-    grounder = None if model.head_config.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
-    return TaskModel(folder, model, tokenizer, spec, max_length, columns, trained_on, seed, grounder)
 
 
 def _is_diagnostic(data: Any) -> bool:

@@ -10,30 +10,9 @@ from hornbook.lifecycle.run_folder import RECORD
 from hornbook.metrics.formatting import number
 from hornbook.report import finetuned, formatting
 from hornbook.report.finetuned import ReportedTaskRun
-from hornbook.report.rendering import Table, plain, render
+from hornbook.report.rendering import Table, code, plain, render
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-SHOWN_SETTINGS = (
-    ("epochs", "epochs"),
-    ("batch_size", "batch size"),
-    ("optimizer.name", "optimizer"),
-    ("optimizer.lr", "learning rate"),
-    ("schedule.steps", "steps"),
-    ("schedule.warmup_fraction", "warmup fraction"),
-    ("schedule.warmup_steps", "warmup steps"),
-    ("optimizer.weight_decay", "weight decay"),
-    ("task.head", "head"),
-    ("task.pair_encoding", "pair encoding"),
-    ("task.max_length", "max sequence length"),
-    ("task.no_answer", "no-answer method"),
-    ("task.class_weights", "class weights"),
-    ("layers.head_lr_ratio", "head learning rate, multiple of the base"),
-    ("layers.lr_decay", "layer-wise learning-rate decay"),
-    ("layers.lr_decay_from", "layer-wise decay starts at"),
-    ("layers.frozen", "frozen layers"),
-    ("layers.dropout", "dropout"),
-    ("runtime.seed", "seed"),
-)
 
 
 def write_card(folder: str | Path) -> Path:
@@ -54,15 +33,13 @@ def _text(run: ReportedTaskRun) -> str:
         for split, scores in run.splits.items()
         for name, score in scores.items()
     ]
+    settings = [tuple(map(code, each)) for group in run.setting_groups.values() for each in group.items()]
     return render(
         "card.md",
         run=run,
-        data=run.data,
         examples=run.data.get("examples") or {},
-        runtime=run.record.get("runtime") or {},
         scores=Table(("split", "metric", "value (95% interval)"), scores),
-        settings=Table(("setting", "value"), _settings(run)),
-        num_steps=run.step + sum(stage.run.step for stage in run.earlier_stages),
+        settings=Table(("setting", "value"), settings),
         commands=finetuned.usage(run),
         has_test_score=any(split.startswith("test") for split in run.splits),
         dev_interval=_dev_interval(run),
@@ -97,27 +74,6 @@ def _encodable(text: str) -> str:
 def is_hub_name(model: str) -> bool:
     """True if `model` looks like a repository name on the Hub and no local folder has that name."""
     return bool(HUB_NAME.fullmatch(model)) and not Path(model).exists()
-
-
-def _settings(run: ReportedTaskRun) -> list[tuple[str, str]]:
-    rows = []
-    schedule, layers = (run.settings.get(group) or {} for group in ("schedule", "layers"))
-    is_left_out = {
-        "task.no_answer": not run.task_kind.has_threshold,
-        "task.pair_encoding": not run.is_pair,
-        "schedule.warmup_fraction": schedule.get("warmup_steps") is not None,
-        "layers.lr_decay_from": layers.get("lr_decay", 1) == 1,
-    }
-    for path, label in SHOWN_SETTINGS:
-        if is_left_out.get(path):
-            continue
-        value: object = run.settings
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        if value is not None:
-            value = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-            rows.append((label, f"{value:g}" if isinstance(value, float) else plain(str(value))))
-    return rows
 
 
 def _dev_interval(run: ReportedTaskRun) -> str:

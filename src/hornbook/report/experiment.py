@@ -9,7 +9,6 @@ from hornbook.report.rendering import Table, render, write_page
 
 RESULTS, PICTURE = "results.json", "score-by-flops.png"
 BADGES = {"holds": "finished", "does not hold at this scale": "unfinished"}
-PUBLISHED = "published (other tasks and model sizes)"
 UNEVEN = 0.02  # arms whose FLOPs deviate by more than this fraction are listed
 
 
@@ -23,16 +22,16 @@ def write_experiment_page(folder: str | Path) -> Path:
     image, is_whole = None, results["num_done"] == results["num_jobs"]
     if results["scores"]:
         image = picture(score_figure(results), "Score against FLOPs, one line per arm", folder / PICTURE)
-    shares = results["checkpoints"][::-1] if results["scores"] else []
     both = {
         "results": results,
         "notes": notes(results),
+        "scores": _scores(results),
+        "costs": _costs(results),
         "sentences": _sentences(results),
         "how_measured": how_measured(results),
         "missing": missing(results),
     }
-    text = render("experiment.md", claims=_claims(results), scores=_scores(results), costs=_costs(results), **both)
-    write_text(folder / f"RESULTS-{results['name']}.md", text)
+    write_text(folder / f"RESULTS-{results['name']}.md", render("experiment.md", claims=_claims(results), **both))
     return write_page(
         folder,
         "experiment.html",
@@ -40,8 +39,6 @@ def write_experiment_page(folder: str | Path) -> Path:
         state="finished" if is_whole else f"{results['num_done']} of {results['num_jobs']} jobs",
         badges=BADGES,
         picture=image,
-        score_tables={share: _scores_at(results, share) for share in shares},
-        costs=_costs_of_page(results),
         **both,
     )
 
@@ -154,29 +151,20 @@ def _task_titles(results: dict) -> list[str]:
 
 
 def _scores(results: dict) -> Table:
-    """The scores of every arm at every checkpoint."""
+    """The scores of every arm at every checkpoint, with the published ones below the arm."""
     rows = []
     for name, arm in results["arms"].items():
         for share in results["checkpoints"]:
             if cells := _score_cells(results, name, share):
-                rows.append((arm["label"], f"{share:.4g}", *cells, arm["published"] if share == 1 else ""))
-    return Table(("arm", "fraction of the FLOPs", *_task_titles(results), PUBLISHED), rows)
-
-
-def _scores_at(results: dict, share: float) -> Table:
-    """The scores of every arm at one checkpoint; at the full FLOPs with the published ones."""
-    rows = []
-    for name, arm in results["arms"].items():
-        if cells := _score_cells(results, name, share):
-            note = f"{PUBLISHED}: {arm['published']}" if share == 1 and arm["published"] else ""
-            rows.append(((arm["label"], note), *cells))
-    return Table(("arm", *_task_titles(results)), rows)
+                note = f"published: {arm['published']}" if share == 1 and arm["published"] else ""
+                rows.append(((arm["label"], note), f"{share:.4g}", *cells))
+    return Table(("arm", "fraction of the FLOPs", *_task_titles(results)), rows)
 
 
 def final_scores(results: dict) -> Table:
     """The scores of every arm at the full FLOPs, for the terminal."""
-    titles, rows = _scores_at(results, 1.0)
-    return Table(titles, [(label, *cells) for (label, _), *cells in rows])
+    titles, rows = _scores(results)
+    return Table((titles[0], *titles[2:]), [(arm, *cells) for (arm, _), share, *cells in rows if share == "1"])
 
 
 def _score_cells(results: dict, arm: str, share: float) -> list[str]:
@@ -196,10 +184,10 @@ def _sentences(results: dict) -> Table:
 
 
 def _costs(results: dict) -> Table:
-    """The training cost and the held-out losses of every arm that was trained."""
+    """The training cost of every arm that was trained, with its held-out losses below the arm."""
     rows = [
         (
-            arm["label"],
+            (arm["label"], f"held-out losses: {format_losses(record)}"),
             formatting.amount(record["parameters"]),
             f"{record['steps']:,}",
             formatting.amount(record["tokens"]),
@@ -208,20 +196,12 @@ def _costs(results: dict) -> Table:
             formatting.amount(record["tokens_per_second"]),
             formatting.duration(record["seconds"]),
             formatting.size(record["memory"]["bytes"]),
-            format_losses(record),
         )
         for arm in results["arms"].values()
         if (record := arm["record"])
     ]
     titles = ("parameters", "updates", "tokens", "FLOPs", "updates/s", "tokens/s", "time", "peak memory")
-    return Table(("arm", *titles, "held-out losses"), rows)
-
-
-def _costs_of_page(results: dict) -> Table:
-    """The same without the tokens, and with the losses as a note below the arm."""
-    titles, rows = _costs(results)
-    rows = [((row[0], f"held-out losses: {row[-1]}"), *row[1:3], *row[4:-1]) for row in rows]
-    return Table((*titles[:3], *titles[4:-1]), rows)
+    return Table(("arm", *titles), rows)
 
 
 # ---- hornbook info

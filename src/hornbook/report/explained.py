@@ -15,14 +15,15 @@ COLUMN, ROW, BOX_WIDTH, BOX_HEIGHT, MARGIN = 300, 62, 150, 30, 14  # in the unit
 LONGEST_NAME = 20
 
 
-def draw_paths(paths: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The heaviest paths from left to right, as plain values: concepts of the question, entities between, concepts of
-    the answer. An entity has one box in each column; a line is an edge from the right end of one box to the left end of
-    the next, and `label` is where its name is written, in the gap before the next column. None if there are no
-    paths."""
-    paths = paths[:MAX_DRAWN]
-    if not paths:
-        return None
+def draw_paths(paths: list[dict[str, Any]]) -> str | None:
+    """The heaviest paths as SVG; None if there are no paths."""
+    return render("paths.html", **_layout(paths[:MAX_DRAWN])) if paths else None
+
+
+def _layout(paths: list[dict[str, Any]]) -> dict[str, Any]:
+    """The boxes and lines of a picture of paths, from left to right: concepts of the question, entities between,
+    concepts of the answer. An entity has one box in each column; a line is an edge from the right end of one box to the
+    left end of the next, and `label` is where its name is written, in the gap before the next column."""
     last = max(len(path["hops"]) for path in paths)
     columns: list[dict[str, int]] = [{} for _ in range(last + 1)]  # the row of each entity
     weights: Counter[tuple] = Counter()
@@ -60,7 +61,7 @@ def draw_paths(paths: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def with_pictures(explanation: dict[str, Any]) -> dict[str, Any]:
-    """An explanation, as `Explanation.to_dict` has it, with `drawn`: the picture of each answer's paths, None without
+    """An explanation, as `Explanation.to_dict` has it, with `drawn`: each answer's paths as SVG, None without
     paths. At most `MAX_LISTED` paths of an answer remain."""
     choices = [
         choice | {"drawn": draw_paths(choice["paths"]), "paths": choice["paths"][:MAX_LISTED]}

@@ -194,6 +194,48 @@ class ReportedTaskRun(ReportedRun):
         steps = [*(stage.run.step for stage in stages), self.step]
         return f"finished after {' and '.join(f'{step:,}' for step in steps)} steps"
 
+    @property
+    def graph(self) -> str | None:
+        """The folder of the knowledge graph whose paths the model reads."""
+        return ((self.record.get("settings") or {}).get("reason") or {}).get("graph")
+
+    @property
+    def parameters(self) -> str:
+        """For example `22.7 million`, or `22.7 million, 4,096 of them trained`."""
+        parameters, trained = (self.record.get(name) for name in ("parameters", "trained_parameters"))
+        if not parameters:
+            return ""
+        rest = "" if trained in (None, parameters) else f", {formatting.amount(trained)} of them trained"
+        return f"{formatting.amount(parameters)}{rest}"
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What was trained, on what: (label, text), an empty text where there is none. `hornbook info`, the page and
+        the model card show them."""
+        data, best_step = self.data, (self.best_validation or {}).get("step")
+        trained_on = f"{self.train_examples:,} examples" if self.train_examples is not None else ""
+        return [
+            ("task", f"{self.name}: {self.kind_description}"),
+            ("model", self.model + (", trained from random weights" if self.is_from_scratch else "")),
+            ("teacher", self.teacher or ""),
+            ("graph", self.graph or ""),
+            ("parameters", self.parameters),
+            ("labels", format_labels(self.labels)),
+            ("data", ", ".join(data.get("files") or []) or str(data.get("path") or "passed in memory")),
+            *((f"{split} examples", f"{num:,}") for split, num in (data.get("examples") or {}).items()),
+            ("trained on", " and ".join(filter(None, (trained_on, self.copies_note)))),
+            *(
+                (f"truncated texts of {split}", f"{num:,}")
+                for split, num in (self.record.get("truncated_texts") or {}).items()
+                if num
+            ),
+            *formatting.problem_rows(data.get("problems")),
+            *((f"stage {number}", stage.summary) for number, stage in enumerate(self.earlier_stages, 1)),
+            ("best step", f"{best_step:,}" if best_step is not None else ""),
+            ("time", formatting.duration(self.seconds)),
+            ("device", self.device_and_reason),
+        ]
+
     def format_score(self, name: str, value: float) -> str:
         return formatting.score(name, value, self.in_percent)
 
@@ -218,31 +260,8 @@ def load_run(folder: str | Path) -> ReportedRun:
 
 
 def describe_finetuned(run: ReportedTaskRun) -> dict:
-    data, best_step = run.data, (run.best_validation or {}).get("step")
-    sizes = [run.record.get(name) for name in ("parameters", "trained_parameters")]
-    graph = ((run.record.get("settings") or {}).get("reason") or {}).get("graph")
-    stages = [stage.summary for stage in run.earlier_stages]
     scores = {name: formatting.named_scores(values, run.in_percent) for name, values in run.splits.items()}
-    trained_on = f"{run.train_examples:,} examples" if run.train_examples is not None else ""
-    lines = [
-        ("task", f"{run.name}: {run.kind_description}"),
-        ("model", run.model + (", trained from random weights" if run.is_from_scratch else "")),
-        ("teacher", run.teacher or ""),
-        ("graph", graph or ""),
-        ("parameters", format_parameters(*sizes)),
-        ("labels", format_labels(run.labels)),
-        ("state", run.status),
-        ("warning", run.degenerate or ""),
-        *((f"stage {number}", text) for number, text in enumerate(stages, 1)),
-        *_score_lines(scores),
-        ("best step", f"{best_step:,}" if best_step is not None else ""),
-        ("data", str(data.get("path") or "passed in memory")),
-        *((f"{split} examples", f"{num:,}") for split, num in (data.get("examples") or {}).items()),
-        ("trained on", " and ".join(filter(None, (trained_on, run.copies_note)))),
-        *formatting.problem_rows(data.get("problems")),
-        ("time", formatting.duration(run.seconds)),
-        ("device", run.device),
-    ]
+    lines = [*run.facts, ("state", run.status), ("warning", run.degenerate or ""), *_score_lines(scores)]
     return {
         "kind": "fine-tuned run",
         "title": f"{run.name} from {run.model}",
@@ -250,20 +269,20 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
         "task_kind": run.kind,
         "model": run.model,
         "teacher": run.teacher,
-        "graph": graph,
+        "graph": run.graph,
         "from_scratch": run.is_from_scratch,
         "labels": run.labels,
-        "parameters": sizes[0],
-        "trained_parameters": sizes[1],
+        "parameters": run.record.get("parameters"),
+        "trained_parameters": run.record.get("trained_parameters"),
         "finished": run.is_finished,
         "state": run.status,
         "step": run.step,
         "num_steps": run.num_steps,
-        "best_step": best_step,
-        "earlier_stages": stages,
+        "best_step": (run.best_validation or {}).get("step"),
+        "earlier_stages": [stage.summary for stage in run.earlier_stages],
         "seconds": run.seconds,
         "device": run.device,
-        "data": {name: data.get(name) for name in ("path", "files", "examples", "problems")},
+        "data": {name: run.data.get(name) for name in ("path", "files", "examples", "problems")},
         "train_examples": run.train_examples,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
@@ -307,15 +326,7 @@ def _first_dev_score(scores: dict[str, list[str]]) -> str:
     return next(iter(scores.get("dev") or ()), "").partition(" (")[0]
 
 
-def format_parameters(parameters: int | None, trained: int | None, thing: str = "") -> str:
-    """22.7 million; or 22.7 million, 4,096 of them trained."""
-    if not parameters:
-        return ""
-    rest = "" if trained in (None, parameters) else f", {formatting.amount(trained)} of them trained"
-    return f"{formatting.amount(parameters)}{thing}{rest}"
-
-
-def format_labels(labels: list[str], most: int = 12) -> str:
+def format_labels(labels: list[str], most: int = 40) -> str:
     more = f" and {len(labels) - most:,} more" if len(labels) > most else ""
     return f"{len(labels)}: {', '.join(labels[:most])}{more}" if labels else ""
 

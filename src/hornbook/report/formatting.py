@@ -35,10 +35,6 @@ def counted(value: int, thing: str) -> str:
     return f"{value:,} {thing}" if value == 1 else f"{value:,} {thing}s"
 
 
-def cores(num: int) -> str:
-    return "one core" if num == 1 else f"{num} cores"
-
-
 def duration(seconds: float) -> str:
     """42 s; 12 min 5 s; 3 h 12 min; 2 days 4 h."""
     if not math.isfinite(seconds):
@@ -146,11 +142,14 @@ def named_scores(scores: dict[str, dict], in_percent: bool) -> list[str]:
 
 
 def problem_rows(problems: dict | None) -> list[tuple[str, str]]:
-    """A row for each kind of problem in the data, for `hornbook info`."""
-    return [
-        ("problem", f"{problem.get('count', 0):,} {problem.get('what', kind)}")
-        for kind, problem in (problems or {}).items()
-    ]
+    """A row for each kind of problem in the data: the count, and where it occurs first."""
+    rows = []
+    for kind, problem in (problems or {}).items():
+        example = next(iter(problem.get("examples") or []), {})
+        place = " ".join(str(example[name]) for name in ("file", "place", "detail") if example.get(name))
+        text = f"{problem.get('count', 0):,} {problem.get('what', kind)}" + (f" (first: {place})" if place else "")
+        rows.append(("problem", text))
+    return rows
 
 
 def binary_size(num_bytes: float) -> str:

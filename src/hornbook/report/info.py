@@ -12,7 +12,7 @@ from hornbook.report.experiment import describe_experiment
 from hornbook.report.finetuned import ReportedTaskRun, describe_baseline, describe_finetuned, format_labels, load_run
 from hornbook.report.measured import COMPARISON_FILE, EXPORT_FILE, describe_comparison, describe_exported
 from hornbook.report.prompting import describe_prompted
-from hornbook.report.run_files import TOKENS, ReportedRun
+from hornbook.report.run_files import ReportedRun
 from hornbook.report.trials import describe_several, is_several
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.task import Task
@@ -83,37 +83,16 @@ def _what_a_file_is_for(path: Path) -> str:
 
 
 def _run(run: ReportedRun) -> dict:
-    start, speed = run.record.get("from"), run.tokens_per_second
-    sizes = [run.record.get(name) for name in ("parameters", "kept_parameters")]
-    last_train = run.train[-1] if run.train else None
     resume = None if run.is_finished else run.resume_command
-    lines = [
-        ("tasks" if run.is_of_text else "preset", run.preset + (f", initialised from {start}" if start else "")),
-        ("teacher", run.teacher or ""),
-        ("parameters", formatting.parameters(*sizes)),
-        ("state", run.status),
-        ("tokens seen", formatting.amount(run.tokens)),
-        ("time", formatting.duration(run.seconds) + (f", {speed:,.0f} tokens per second" if speed else "")),
-        ("device", run.device),
-    ]
-    for corpus in run.corpora:
-        counts = f"{formatting.amount(corpus.get('tokens', 0))} tokens, weight {corpus.get('weight', 1):g}"
-        lines.append(("data", f"{corpus.get('folder')}: {counts}, read {formatting.times(corpus['epochs'])}"))
-    lines.append(("last training loss", _losses(last_train)))
-    lines.append(("last validation", _losses(run.last_validation)))
-    lines.append(("best validation", _losses(run.best_validation)))
-    for term in TOKENS:
-        if term in run.baseline:
-            lines.append(("unigram baseline", f"{term} {formatting.loss(run.baseline[term])}"))
     loss = (run.best_validation or run.last_validation or {}).get("loss")
     return {
         "kind": "run",
         "title": run.preset,
         "preset": run.preset,
-        "from": start,
+        "from": run.record.get("from"),
         "teacher": run.teacher,
-        "parameters": sizes[0],
-        "kept_parameters": sizes[1],
+        "parameters": run.record.get("parameters"),
+        "kept_parameters": run.record.get("kept_parameters"),
         "finished": run.is_finished,
         "result": f"loss {formatting.loss(loss)}" if loss else "",
         "step": run.step,
@@ -121,30 +100,16 @@ def _run(run: ReportedRun) -> dict:
         "state": run.status,
         "tokens": run.tokens,
         "seconds": run.seconds,
-        "tokens_per_second": speed,
+        "tokens_per_second": run.tokens_per_second,
         "device": run.device,
         "corpora": run.corpora,
-        "last_train": last_train,
+        "last_train": run.train[-1] if run.train else None,
         "last_validation": run.last_validation,
         "best_validation": run.best_validation,
         "unigram_baseline": run.baseline,
         "resume": resume,
-        "lines": [*lines, ("to resume", resume or "")],
+        "lines": [*run.facts, ("state", run.status), ("to resume", resume or "")],
     }
-
-
-def _losses(line: dict | None) -> str:
-    """For example `3.456 at step 2,000 (mlm 3.1, ...)`."""
-    if line is None:
-        return "none yet"
-    terms = ("mlm", "clm", "nsp", "sop", "rtd", "correction", "replace_mlm", "all_tokens_mlm")
-    names = (*terms, *(f"{term}_accuracy" for term in terms))
-    parts = [
-        f"{name.replace('_', ' ')} {(formatting.percent if name.endswith('accuracy') else formatting.loss)(line[name])}"
-        for name in names
-        if name in line
-    ]
-    return f"{formatting.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def _vectors(folder: Path) -> dict:

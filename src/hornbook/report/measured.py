@@ -60,11 +60,10 @@ def comparison_table(record: dict) -> Table:
 
 def how_measured(record: dict) -> list[str]:
     timed = f"examples of {record['data']}" if record.get("data") else f"{record['length']} random tokens"
-    devices = "; ".join(record["devices"].values())
+    devices, cores = "; ".join(record["devices"].values()), formatting.counted(record["threads"], "core")
     lines = [
-        f"Latency: one input at a time on {formatting.cores(record['threads'])}, {record['rounds']} interleaved "
-        f"rounds, without tokenization. Throughput: batches of {record['batch_size']} inputs. "
-        f"Inputs: {timed}. {devices}.",
+        f"Latency: one input at a time on {cores}, {record['rounds']} interleaved rounds, without tokenization. "
+        f"Throughput: batches of {record['batch_size']} inputs. Inputs: {timed}. {devices}.",
         "FLOPs: per input, two per multiply-add with a weight. Speedup and score kept: relative to the first model.",
     ]
     if has_scores(record):
@@ -131,7 +130,7 @@ def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     now, before = record["latency_ms"], record["latency_ms_before"]
     memory, agreement = record["memory_bytes"], record["agreement"]
     request = record["request"]
-    timed = f"one input of {request['length']} tokens on {formatting.cores(request['threads'])}"
+    timed = f"one input of {request['length']} tokens on {formatting.counted(request['threads'], 'core')}"
     num_inputs, difference = f"{agreement['num_inputs']:,} inputs", f"{agreement['largest_difference']:.2g}"
     rows = [
         (

@@ -14,10 +14,8 @@ from hornbook.report.finetuned import ReportedTaskRun, load_run
 from hornbook.report.measured import COMPARISON_FILE, write_comparison_page
 from hornbook.report.plots.drawing import Plot, picture
 from hornbook.report.plots.run import (
-    confusion_figure,
     finetuning_curves,
     has_curves,
-    heads_figure,
     pretraining_curves,
     scatter_figure,
     thresholds_figure,
@@ -70,7 +68,6 @@ def _write_run_page(run: ReportedRun) -> Path:
         "run.html",
         f"{run.preset}, {run.status}",
         run=run,
-        about=_about_run(run),
         curves=curves,
         last=run.last_validation,
         best=run.best_validation,
@@ -79,31 +76,8 @@ def _write_run_page(run: ReportedRun) -> Path:
         samples=samples,
         num_first=sum(any(of_sample[:1]) for of_sample in is_right),
         num_listed=sum(map(any, is_right)),
-        corpora=_corpora(run),
         commands=_commands(run, mask),
     )
-
-
-def _about_run(run: ReportedRun) -> str:
-    size = formatting.parameters(run.record.get("parameters"), run.record.get("kept_parameters"), " parameters")
-    start = f"initialised from {run.record['from']}" if run.record.get("from") else "trained from scratch"
-    start = f"distilled from {run.teacher}" if run.teacher else start
-    version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
-    return " · ".join(filter(None, (size, start, version, str(run.folder))))
-
-
-def _corpora(run: ReportedRun) -> Table:
-    rows = [
-        (
-            str(corpus.get("folder", "")),
-            f"{corpus.get('documents', 0):,}",
-            formatting.amount(corpus.get("tokens", 0)),
-            f"{corpus.get('weight', 1):g}",
-            formatting.times(corpus["epochs"]),
-        )
-        for corpus in run.corpora
-    ]
-    return Table(("corpus", "documents", "tokens", "weight", "read"), rows)
 
 
 def _commands(run: ReportedRun, mask: str) -> list[tuple[str, str]]:
@@ -123,8 +97,8 @@ def _commands(run: ReportedRun, mask: str) -> list[tuple[str, str]]:
 def _write_task_page(run: ReportedTaskRun) -> Path:
     """Writes `report.html` into the folder of a fine-tuning run and returns its path.
 
-    Where there is data for them, also writes `curves.png` and `confusion.png` (`scatter.png` for regression), and
-    `thresholds.png` for questions that may have no answer.
+    Where there is data for them, also writes `curves.png`, `scatter.png` for regression, and `thresholds.png` for
+    questions that may have no answer.
     """
     order, mistakes = run.task_kind.worst_mistakes(run.predictions, MAX_MISTAKES)
     curves, stages = None, []
@@ -140,7 +114,6 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
         "finetuned.html",
         f"{run.name}, {run.status}",
         run=run,
-        about=_about_task_run(run),
         dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.metric_for_best)[:3],
         examples=run.data.get("examples") or {},
         scores=_scores(run),
@@ -152,24 +125,10 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
         has_labels=any(mistake.gold or mistake.predicted for mistake in mistakes),  # errors may be marked in the text
         attention=_attention(run),
         illustrations=[_illustration(run, example) for example in run.illustrations],
-        data_notes={
-            "Notes from reading the data": run.data.get("messages") or [],
-            "Problems in the data": _problems(run),
-        },
         commands=finetuned.usage(run) if run.is_finished else [],
         **_errors(run),
         **several_sections(run.folder),
     )
-
-
-def _about_task_run(run: ReportedTaskRun) -> str:
-    start = "trained from random weights, architecture of" if run.is_from_scratch else "fine-tuned from"
-    size = finetuned.format_parameters(
-        run.record.get("parameters"), run.record.get("trained_parameters"), " parameters"
-    )
-    version = f"hornbook {run.record['hornbook']}" if "hornbook" in run.record else ""
-    distilled = f"distilled from {run.teacher}" if run.teacher else ""
-    return " · ".join(filter(None, (f"{start} {run.model}", distilled, size, version, str(run.folder))))
 
 
 def _scores(run: ReportedTaskRun) -> Table:
@@ -195,8 +154,6 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
     """The errors on dev: confusion matrix, scatter plot, counts per class, missed answers."""
     kind, scatter = run.task_kind, None
     confusion = kind.confusion(run.judged)
-    if confusion is not None:
-        picture(confusion_figure(confusion), "Confusion matrix", run.folder / "confusion.png")
     if kind.problem_type == "regression" and run.predictions:
         scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)
@@ -293,16 +250,4 @@ def _attention(run: ReportedTaskRun) -> dict[str, object] | None:
             for other, weight in zip(tokens, weights, strict=False)
         ]
         rows.append((token, cells))
-    heads = run.attention.get("heads") or []
-    image = picture(heads_figure(heads), "Attention of each head") if heads else None
-    return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(heads), "heads": image}
-
-
-def _problems(run: ReportedTaskRun) -> list[str]:
-    lines = []
-    for kind, problem in (run.data.get("problems") or {}).items():
-        example = next(iter(problem.get("examples") or []), {})
-        where = " ".join(str(example[name]) for name in ("file", "place", "detail") if example.get(name))
-        count = problem.get("count", 0)
-        lines.append(f"{count:,} {problem.get('what', kind)}" + (f" (first: {where})" if where else ""))
-    return lines
+    return {"tokens": tokens, "rows": rows, "largest": largest, "num_heads": len(run.attention.get("heads") or [])}

@@ -22,8 +22,6 @@ def write_prompted_page(folder: Path) -> Path:
     image, is_whole = None, scores["done"] == scores["runs"]
     if scores["points"]:
         image = picture(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
-    titles = ("prompt or baseline", "examples", *map(formatting.metric_label, scores["metrics"]), "")
-    rows = [(name, shots, *(score for _, score in cells), note) for name, shots, cells, note in rows_of(scores)]
     files = sorted((folder / "predictions").glob("*-seed-0.jsonl"))
     return write_page(
         folder,
@@ -34,7 +32,7 @@ def write_prompted_page(folder: Path) -> Path:
         state="finished" if is_whole else f"{scores['done']} of {scores['runs']} runs",
         warning=degenerate_note(scores),
         picture=image,
-        table=Table(titles, rows),
+        table=score_table(scores),
         samples={file.stem: list(islice(read_json_lines(file), NUM_SAMPLES)) for file in files},
     )
 
@@ -48,16 +46,16 @@ def format_score(scores: dict, metric: str, found: dict | None) -> str:
     return f"{values[0]} ({values[1]} to {values[2]})" if len(values) > 1 else values[0]
 
 
-def rows_of(scores: dict) -> list[tuple[str, str, list[tuple[str, str]], str]]:
-    """One row per point and baseline: (prompt variant or baseline, number of examples, (metric, score) pairs, note)."""
+def score_table(scores: dict) -> Table:
+    """One row per point and baseline: prompt variant or baseline, number of examples, scores, note."""
+    metrics = scores["metrics"]
     rows = []
     for point in scores["points"]:
-        cells = [(name, format_score(scores, name, point["scores"].get(name))) for name in scores["metrics"]]
-        rows.append((point["variant"], f"{point['shots']}", cells, _note(point)))
+        cells = (format_score(scores, name, point["scores"].get(name)) for name in metrics)
+        rows.append((point["variant"], f"{point['shots']}", *cells, _note(point)))
     for name, found in scores["baselines"].items():
-        cells = [(metric, format_score(scores, metric, found.get(metric))) for metric in scores["metrics"]]
-        rows.append((name, "", cells, "baseline"))
-    return rows
+        rows.append((name, "", *(format_score(scores, metric, found.get(metric)) for metric in metrics), "baseline"))
+    return Table(("prompt or baseline", "examples", *map(formatting.metric_label, metrics), ""), rows)
 
 
 def _note(point: dict) -> str:
@@ -104,10 +102,12 @@ def describe_prompted(folder: Path) -> dict:
         ("examples in the prompt", examples),
         ("state", "finished" if is_finished else f"{state}; run the same command with --resume to continue"),
     ]
-    for name, num_examples, cells, _ in rows_of(scores) if scores else ():
-        count = f", {formatting.counted(int(num_examples), 'example')}" if num_examples else ""
-        text = ", ".join(f"{formatting.metric_label(metric)} {score}" for metric, score in cells if score)
-        lines.append((f"{name}{count}", text))
+    if scores:
+        (_, _, *metrics, _), rows = score_table(scores)
+        for name, num_examples, *cells, _ in rows:
+            count = f", {formatting.counted(int(num_examples), 'example')}" if num_examples else ""
+            text = ", ".join(f"{metric} {score}" for metric, score in zip(metrics, cells, strict=True) if score)
+            lines.append((f"{name}{count}", text))
     return {
         "kind": "prompted task",
         "title": f"{task['name']}: prompts to {request['model']}",

@@ -184,6 +184,12 @@ class ReportedRun:
         ]
 
     @property
+    def about(self) -> str:
+        """The folder, and the version of Hornbook that wrote it."""
+        version = f" · hornbook {self.record['hornbook']}" if "hornbook" in self.record else ""
+        return f"{self.folder}{version}"
+
+    @property
     def status(self) -> str:
         """Progress of the run; a running run and a stopped one look the same on disk."""
         if self.ended_early:
@@ -205,6 +211,42 @@ class ReportedRun:
         command = ["distill", self.teacher, "--student", self.preset] if self.teacher else ["pretrain", self.preset]
         return shlex.join(["hornbook", *command, *corpora, "--out", str(self.folder), "--resume"])
 
+    @property
+    def device_and_reason(self) -> str:
+        """The device, and why it was chosen."""
+        reason = (self.record.get("runtime") or {}).get("reason")
+        return self.device + (f" ({reason})" if reason else "")
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What was trained, on what, and its losses: (label, text), an empty text where there is none. `hornbook info`
+        and the page show them."""
+        start, speed = self.record.get("from"), self.tokens_per_second
+        sizes = [self.record.get(name) for name in ("parameters", "kept_parameters")]
+        facts = [
+            ("tasks" if self.is_of_text else "preset", self.preset + (f", initialised from {start}" if start else "")),
+            ("teacher", self.teacher or ""),
+            ("parameters", formatting.parameters(*sizes)),
+            ("tokens seen", formatting.amount(self.tokens)),
+            ("time", formatting.duration(self.seconds) + (f", {speed:,.0f} tokens per second" if speed else "")),
+            ("device", self.device_and_reason),
+        ]
+        for corpus in self.corpora:
+            counts = f"{corpus.get('documents', 0):,} documents, {formatting.amount(corpus.get('tokens', 0))} tokens"
+            read = f"weight {corpus.get('weight', 1):g}, read {formatting.times(corpus['epochs'])}"
+            facts.append(("data", f"{corpus.get('folder')}: {counts}, {read}"))
+        return [
+            *facts,
+            ("last training loss", _losses(self.train[-1] if self.train else None)),
+            ("last validation", _losses(self.last_validation)),
+            ("best validation", _losses(self.best_validation)),
+            *(
+                ("unigram baseline", f"{term} {formatting.loss(self.baseline[term])}")
+                for term in TOKENS
+                if term in self.baseline
+            ),
+        ]
+
     def column(self, kind: str, name: str) -> np.ndarray:
         """The value `name` in all lines of a kind, as float64; NaN where it is missing or infinite."""
         lines = {"train": self.train, "validation": self.validations}[kind]
@@ -214,6 +256,20 @@ class ReportedRun:
     def _furthest(self, name: str) -> float:
         logged = [number(line.get(name)) for line in self.train[-1:]]
         return max([0.0, *(value for value in (number(self.state.get(name)), *logged) if math.isfinite(value))])
+
+
+def _losses(line: dict | None) -> str:
+    """For example `3.456 at step 2,000 (mlm 3.1, ...)`."""
+    if line is None:
+        return "none yet"
+    terms = ("mlm", "clm", "nsp", "sop", "rtd", "correction", "replace_mlm", "all_tokens_mlm")
+    names = (*terms, *(f"{term}_accuracy" for term in terms))
+    parts = [
+        f"{name.replace('_', ' ')} {(formatting.percent if name.endswith('accuracy') else formatting.loss)(line[name])}"
+        for name in names
+        if name in line
+    ]
+    return f"{formatting.loss(line.get('loss'))} at step {line['step']:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def newest_state(folder: Path) -> dict:

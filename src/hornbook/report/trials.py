@@ -109,11 +109,11 @@ def several_sections(folder: Path) -> dict[str, dict | None]:
         "trials": trials
         and {
             "title": TITLES.get(str(trials.contents.get("kind")), "Trials"),
-            "summary": _summary(trials),
+            "summary": summary(trials),
             "picture": draw(folder, trials),
-            "table": _trials_table(trials),
+            "table": trials_table(trials),
         },
-        "curve": curve and {"picture": draw(folder, curve), "table": _curve_table(curve)},
+        "curve": curve and {"picture": draw(folder, curve), "table": curve_table(curve)},
     }
 
 
@@ -127,7 +127,7 @@ def draw(folder: Path, scored: ScoredRuns) -> "Plot":
     return picture(curve_figure(scored), "Scores by number of labelled examples", folder / "curve.png")
 
 
-def _summary(trials: ScoredRuns) -> str:
+def summary(trials: ScoredRuns) -> str:
     num_degenerate = sum(bool(row.get("degenerate")) for row in trials.rows)
     parts = [
         f"best {trials.contents['best']}",
@@ -138,7 +138,7 @@ def _summary(trials: ScoredRuns) -> str:
     return f"By {formatting.metric_label(trials.metric_for_best)} on dev: {'; '.join(parts)}."
 
 
-def _trials_table(trials: ScoredRuns) -> Table:
+def trials_table(trials: ScoredRuns) -> Table:
     rows = [
         (
             row["name"] + (" ★" if row["name"] == trials.contents["best"] else ""),
@@ -153,7 +153,7 @@ def _trials_table(trials: ScoredRuns) -> Table:
     return Table(("trial", "learning rate", "seed", "score, 95% interval", "time", ""), rows)
 
 
-def _curve_table(curve: ScoredRuns) -> Table:
+def curve_table(curve: ScoredRuns) -> Table:
     scores = {(str(row.get("method")), int(row["examples"])): curve.format_interval(row) for row in curve.rows}
     sizes = sorted({size for _, size in scores})
     methods = dict.fromkeys(method for method, _ in scores)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
-from hornbook.serve.engine import Engine, GenerationEngine, Job, Run
+from hornbook.serve.engine import Engine, GenerationEngine, Job, Operation
 from hornbook.serve.middleware import Metrics
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import MAX_ITEMS, MODEL_ROUTES
@@ -43,7 +43,7 @@ class ServeSettings:
     log_text: Callable[[str], None] | None = None  # gets the texts of requests; none: they are not logged
 
 
-class Server:
+class ServerState:
     """The served models and the rules, as the routes need them."""
 
     def __init__(self, models: dict[str, ServedModel], settings: ServeSettings):
@@ -90,11 +90,13 @@ class Server:
         except ValueError as error:
             raise HTTPException(422, model.public(str(error))) from None
 
-    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Run) -> Job:
+    async def submit(self, model: ServedModel, key: Hashable, items: list, run: Operation) -> Job:
         """Queues a request."""
         return model.engine.submit(key, items, run, await self.tokenized(model, items, model.count))
 
-    async def answer(self, request: Request, model: ServedModel, key: Hashable, items: list, run: Run) -> Sequence[Any]:
+    async def answer(
+        self, request: Request, model: ServedModel, key: Hashable, items: list, run: Operation
+    ) -> Sequence[Any]:
         """One result per item; ends early if the client goes away or its time is up."""
         job = await self.submit(model, key, items, run)
         return await self.wait(request, model, job)
@@ -141,7 +143,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def add_operations(app: FastAPI, server: Server) -> None:
+def add_operations(app: FastAPI, server: ServerState) -> None:
     routes = APIRouter(tags=["models"], responses=MODEL_ROUTES)
 
     @routes.post("/fill-mask", response_model=schemas.Masks | schemas.MasksOfTexts)
@@ -202,7 +204,7 @@ def add_operations(app: FastAPI, server: Server) -> None:
     app.include_router(routes)
 
 
-def add_picture_routes(app: FastAPI, server: Server) -> None:
+def add_picture_routes(app: FastAPI, server: ServerState) -> None:
     """The pictures of `hornbook show`."""
     routes = APIRouter(tags=["show"], responses=MODEL_ROUTES)
 
@@ -214,14 +216,14 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         return (await answers)[0]
 
     @routes.post("/show/tokens", response_model=schemas.Picture)
-    async def tokens(body: schemas.Shown, request: Request) -> dict[str, Any]:
+    async def tokens(body: schemas.ShowText, request: Request) -> dict[str, Any]:
         """The tokens of a text or pair."""
         model = server.find(body.model, "tokens")
         draw = partial(show_tokens, model.tokenizer, language=body.language)
         return await drawn(request, model, ("tokens", body.language), (body.text, body.pair or None), draw)
 
     @routes.post("/show/masking", response_model=schemas.Picture)
-    async def masking(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
+    async def masking(body: schemas.ShowMasking, request: Request) -> dict[str, Any]:
         """A text masked several times."""
         model = server.find(body.model, "masking")
         settings = MaskingSettings(probability=body.probability, unit=body.unit)
@@ -230,7 +232,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         return await drawn(request, model, ("masking", *options.values()), (body.text, body.pair or None), draw)
 
     @routes.post("/show/replaced", response_model=schemas.Picture)
-    async def replaced(body: schemas.ShownMasking, request: Request) -> dict[str, Any]:
+    async def replaced(body: schemas.ShowMasking, request: Request) -> dict[str, Any]:
         """A text masked, filled in by the generator and judged by the discriminator."""
         model = server.find(body.model, "replaced")
         options = {"num": body.num, "probability": body.probability, "seed": body.seed, "language": body.language}
@@ -238,14 +240,14 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         return await drawn(request, model, secrets.token_hex(8), (body.text,), draw)
 
     @routes.post("/show/attention", response_model=schemas.Picture)
-    async def attention(body: schemas.Shown, request: Request) -> dict[str, Any]:
+    async def attention(body: schemas.ShowText, request: Request) -> dict[str, Any]:
         """The attention of every layer and head."""
         model = server.find(body.model, "attention")
         draw = partial(show_all_attention, [(model.name, model.loaded)], language=body.language)
         return await drawn(request, model, ("attention", body.language), (body.text, body.pair or None), draw)
 
     @routes.post("/show/forms", response_model=schemas.Picture)
-    async def forms(body: schemas.ShownForms, request: Request) -> dict[str, Any]:
+    async def forms(body: schemas.ShowForms, request: Request) -> dict[str, Any]:
         """Two texts as the model reads them in each kind of task; a GPT gets GPT-1's forms."""
         model = server.find(body.model, "forms")
         draw = partial(show_forms, model.tokenizer, is_gpt=model.is_gpt, language=body.language)
@@ -258,7 +260,7 @@ def add_picture_routes(app: FastAPI, server: Server) -> None:
         return await asyncio.to_thread(model.show_parameters, body.language)
 
     @routes.post("/show/answer", response_model=schemas.Picture)
-    async def answer(body: schemas.ShownAnswer, request: Request) -> dict[str, Any]:
+    async def answer(body: schemas.ShowAnswer, request: Request) -> dict[str, Any]:
         """The start and end probabilities of every token of a passage."""
         model = server.find(body.model, "predict", "spans")
         draw = partial(show_answer, model.predictor, language=body.language)

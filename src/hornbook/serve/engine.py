@@ -23,7 +23,7 @@ from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import GeneratedSequence, GenerationConfig, OnText, fit_prompts
 from hornbook.lifecycle.run_folder import ignore
 
-Run = Callable[[list], Sequence[Any]]  # one result per item
+Operation = Callable[[list], Sequence[Any]]  # one result per item
 SMOOTHING = 0.9  # of the mean time per job
 
 
@@ -70,7 +70,7 @@ class Job:
 class _OperationJob(Job):
     key: Hashable  # jobs with the same key may run in one batch
     items: list
-    run: Run
+    run: Operation
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Engine(Queue):
         self.num_running = 0
         self.thread.start()
 
-    def submit(self, key: Hashable, items: list, run: Run, num_tokens: int) -> Job:
+    def submit(self, key: Hashable, items: list, run: Operation, num_tokens: int) -> Job:
         """Queues a job and returns it: `await job.future` is one result per item."""
         job = _OperationJob(key=key, items=items, run=run, num_tokens=num_tokens)
         self._enqueue(job)
@@ -215,7 +215,7 @@ class _GenerationJob(Job):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choices = itertools.product(range(len(self.prompts)), range(self.config.num))
+        choices = itertools.product(range(len(self.prompts)), range(self.config.num_return_sequences))
         self.waiting = deque(choices)  # choices that have no slot yet
 
     @property
@@ -250,7 +250,7 @@ class GenerationEngine(Queue):
 
     def submit(self, prompts: list[list[int]], config: GenerationConfig, on_text: OnText | None = None) -> Job:
         """Queues a request: `await job.future` is a list of texts per prompt."""
-        num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num * len(prompts)
+        num_tokens = sum(map(len, prompts)) + config.max_new_tokens * config.num_return_sequences * len(prompts)
         job = _GenerationJob(prompts=prompts, config=config, on_text=on_text, num_tokens=num_tokens)
         self._enqueue(job)
         return job
@@ -303,7 +303,8 @@ class GenerationEngine(Queue):
     def _finish(self) -> None:
         for job in [each for each in self.running if each.is_done]:
             texts = [
-                [job.sequences[i, sample].result() for sample in range(job.config.num)] for i in range(len(job.prompts))
+                [job.sequences[i, sample].result() for sample in range(job.config.num_return_sequences)]
+                for i in range(len(job.prompts))
             ]
             seconds = time.monotonic() - job.started
             self.on_batch(BatchReport(len(self.running), job.num_tokens, seconds, job.started - job.queued_at))

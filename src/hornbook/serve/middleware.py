@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from hornbook.serve.engine import BatchReport, Engine, GenerationEngine
 
 if TYPE_CHECKING:
-    from hornbook.serve.api import Server
+    from hornbook.serve.api import ServerState
 
 PAGE_FILES = {"/": "index.html", "/style.css": "style.css"} | {
     f"/{name}.js": f"{name}.js" for name in ("app", "base", "panels", "pictures", "runs", "words")
@@ -30,7 +30,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 class RequestMiddleware:
     """ASGI middleware. The body is read here, so that a route never waits for a slow client."""
 
-    def __init__(self, app: Any, server: "Server"):
+    def __init__(self, app: Any, server: "ServerState"):
         self.app, self.server = app, server
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:

@@ -68,7 +68,7 @@ class ServedModel:
         names = ["embed"]
         heads, is_bidirectional = model.model.heads, not model.is_left_to_right
         try:
-            fills = model.mask_filler is not None and model.tokenizer.mask_token is not None
+            fills = model.masked_lm is not None and model.tokenizer.mask_token is not None
         except ValueError:
             fills = False
         if fills:

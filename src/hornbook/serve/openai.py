@@ -16,14 +16,14 @@ from starlette.exceptions import HTTPException
 
 from hornbook.inference.generation import Generated, GenerationConfig, OnText
 from hornbook.inference.loaded import l2_normalized
-from hornbook.serve.api import Server
+from hornbook.serve.api import ServerState
 from hornbook.serve.engine import Job
 from hornbook.serve.middleware import error_body
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, LARGEST_SEED, MODEL_ROUTES, Text
 
 MAX_CHOICES = 128  # texts per request
-MAX_NEW_TOKENS = 4096
+LARGEST_MAX_TOKENS = 4096
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The texts; with `stream`, server-sent events, each with the next part of a text.",
@@ -33,7 +33,7 @@ STREAMED: dict[int | str, dict[str, Any]] = {
 REASONS = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
 
 
-class Embeddings(BaseModel):
+class EmbeddingRequest(BaseModel):
     """As in OpenAI's API; other fields are ignored."""
 
     model_config = ConfigDict(strict=True)
@@ -50,7 +50,7 @@ class Embeddings(BaseModel):
         return texts if all(isinstance(text, str) for text in texts) else None
 
 
-class Completions(BaseModel):
+class CompletionRequest(BaseModel):
     """As in OpenAI's API, with top_k and repetition_penalty; fields that would be ignored are refused where they change
     the text."""
 
@@ -58,7 +58,7 @@ class Completions(BaseModel):
 
     model: str
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)] = ""
-    max_tokens: Annotated[int | None, Field(ge=1, le=MAX_NEW_TOKENS)] = 16
+    max_tokens: Annotated[int | None, Field(ge=1, le=LARGEST_MAX_TOKENS)] = 16
     temperature: Annotated[float | None, Field(ge=0, le=100)] = 1.0
     top_p: Annotated[float | None, Field(gt=0, le=1)] = 1.0
     top_k: Annotated[int | None, Field(ge=1)] = None
@@ -94,8 +94,8 @@ class Completions(BaseModel):
             "top_p": None if self.top_p in (None, 1) or is_greedy else self.top_p,
             "top_k": None if is_greedy else self.top_k,
             "repetition_penalty": self.repetition_penalty,
-            "num": self.n or 1,
-            "stop": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            "num_return_sequences": self.n or 1,
+            "stop_strings": (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             "seed": 0 if is_greedy else seed,  # so that greedy requests share batches
         }
 
@@ -121,36 +121,36 @@ class Usage(PromptUsage):
     completion_tokens: int
 
 
-class Vector(BaseModel):
+class EmbeddingVector(BaseModel):
     object: Literal["embedding"]
     index: int
     embedding: Annotated[list[float] | str, Field(description="With base64: the bytes of float32 numbers.")]
 
 
-class Vectors(BaseModel):
+class EmbeddingResponse(BaseModel):
     object: Literal["list"]
     model: str
-    data: list[Vector]
+    data: list[EmbeddingVector]
     usage: PromptUsage
 
 
-class Choice(BaseModel):
+class CompletionChoice(BaseModel):
     index: int
     text: str
     logprobs: None
     finish_reason: Literal["stop", "length"] | None
 
 
-class Completion(BaseModel):
+class CompletionResponse(BaseModel):
     id: str
     object: Literal["text_completion"]
     created: int
     model: str
-    choices: list[Choice]
+    choices: list[CompletionChoice]
     usage: Usage
 
 
-def add_openai_routes(app: FastAPI, server: Server) -> None:
+def add_openai_routes(app: FastAPI, server: ServerState) -> None:
     routes = APIRouter(prefix="/v1", tags=["openai"], responses=MODEL_ROUTES)
 
     @app.get("/v1/models", tags=["openai"], response_model=ListedModels, responses=EVERY_ROUTE)
@@ -159,8 +159,8 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         listed = [{"id": name, "object": "model", "created": 0, "owned_by": "hornbook"} for name in server.models]
         return {"object": "list", "data": listed}
 
-    @routes.post("/embeddings", response_model=Vectors)
-    async def embeddings(body: Embeddings, request: Request) -> Response:
+    @routes.post("/embeddings", response_model=EmbeddingResponse)
+    async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
         """One vector of length 1 per text, as OpenAI's are."""
         model = server.find(body.model, "embed")
         texts = body.texts
@@ -182,17 +182,17 @@ def add_openai_routes(app: FastAPI, server: Server) -> None:
         }
         return Response(json.dumps(content), media_type="application/json")
 
-    @routes.post("/completions", response_model=Completion, responses=STREAMED)
-    async def completions(body: Completions, request: Request) -> Response | dict[str, Any]:
+    @routes.post("/completions", response_model=CompletionResponse, responses=STREAMED)
+    async def completions(body: CompletionRequest, request: Request) -> Response | dict[str, Any]:
         """Continuations of a prompt; with `stream`, as they are generated."""
         model = server.find(body.model, "generate")
         if (name := body.unsupported()) is not None:
             raise HTTPException(422, f"{name} is not supported: leave it out")
         prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         settings = body.settings()
-        if len(prompts) * settings["num"] > MAX_CHOICES:
+        if len(prompts) * settings["num_return_sequences"] > MAX_CHOICES:
             raise HTTPException(422, f"the request asks for more than {MAX_CHOICES} texts: lower n")
-        if settings["num"] > 1 and settings["temperature"] == 0:
+        if settings["num_return_sequences"] > 1 and settings["temperature"] == 0:
             raise HTTPException(422, "temperature 0 gives the same text every time: set n to 1, or raise temperature")
         texts = _Completion(server, model, body, prompts, settings)
         return await (texts.stream(request) if body.stream else texts.whole(request))
@@ -209,7 +209,9 @@ def _encoded(vector: np.ndarray, encoding: str) -> str | list[float]:
 class _Completion:
     """One request for completions. Choice i is sample i % n of prompt i // n."""
 
-    def __init__(self, server: Server, model: ServedModel, body: Completions, prompts: list[str], settings: dict):
+    def __init__(
+        self, server: ServerState, model: ServedModel, body: CompletionRequest, prompts: list[str], settings: dict
+    ):
         self.server, self.model, self.body, self.prompts, self.settings = server, model, body, prompts, settings
         self.id, self.created = f"cmpl-{secrets.token_hex(12)}", int(time.time())
 
@@ -248,7 +250,7 @@ class _Completion:
                 begun.set_result(None)
 
         def on_text(prompt: int, sample: int, text: str) -> None:
-            loop.call_soon_threadsafe(put, (prompt * self.settings["num"] + sample, text))
+            loop.call_soon_threadsafe(put, (prompt * self.settings["num_return_sequences"] + sample, text))
 
         job = await self._submit(on_text)
         job.future.add_done_callback(lambda _: events.put_nowait(None))
@@ -260,7 +262,7 @@ class _Completion:
     async def _events(self, job: Job, events: asyncio.Queue) -> AsyncIterator[str]:
         try:
             if self.body.echo:
-                repeated = [prompt for prompt in self.prompts for _ in range(self.settings["num"])]
+                repeated = [prompt for prompt in self.prompts for _ in range(self.settings["num_return_sequences"])]
                 for index, prompt in enumerate(repeated):
                     yield self._event([self._choice(index, prompt, None)])
             async with asyncio.timeout(self.server.settings.timeout):

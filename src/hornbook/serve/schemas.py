@@ -72,23 +72,23 @@ class PictureRequest(Body):
     language: PictureLanguage = "en"
 
 
-class ShownAnswer(Question, PictureRequest):
+class ShowAnswer(Question, PictureRequest):
     pass
 
 
-class Shown(PictureRequest):
+class ShowText(PictureRequest):
     text: Text
     pair: str | None = None
 
 
-class ShownMasking(Shown):
+class ShowMasking(ShowText):
     unit: Literal["token", "word", "ngram"] = "token"
     probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
     num: Annotated[int, Field(ge=1, le=50)] = 5
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
 
 
-class ShownForms(Shown):
+class ShowForms(ShowText):
     pair: Text
 
 
@@ -161,24 +161,13 @@ class WeighedPath(BaseModel):
     score: float
 
 
-class DrawnPaths(BaseModel):
-    """Boxes are concepts, lines are relations; in the units of the picture."""
-
-    boxes: list[dict[str, Any]]
-    lines: list[dict[str, Any]]
-    width: float
-    height: float
-    box_width: float
-    box_height: float
-
-
 class ExplainedChoice(BaseModel):
     text: str
     probability: Probability
     without_paths: Probability
     concepts: list[str]
     paths: list[WeighedPath]
-    drawn: DrawnPaths | None
+    drawn: Annotated[str | None, Field(description="The heaviest paths as SVG.")]
 
 
 class Explanation(Result):

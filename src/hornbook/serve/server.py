@@ -21,12 +21,12 @@ from hornbook import __version__
 from hornbook.lifecycle.stopping import stop_signals
 from hornbook.nn.int8 import WeightFormat
 from hornbook.serve import schemas
-from hornbook.serve.api import Server, ServeSettings, add_operations, add_picture_routes
+from hornbook.serve.api import ServerState, ServeSettings, add_operations, add_picture_routes
 from hornbook.serve.engine import QueueFull
 from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware, error_response
 from hornbook.serve.models import ServedModel, open_models
 from hornbook.serve.openai import add_openai_routes
-from hornbook.serve.run_list import list_runs
+from hornbook.serve.run_curves import list_runs
 from hornbook.serve.schemas import EVERY_ROUTE, errors
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -41,28 +41,11 @@ PAGE_HEADERS = {
     "Cache-Control": "no-cache",
 }
 TYPE_NAMES = ("str", "int", "float", "bool", "dict", "list")
-PROBLEMS = {  # by pydantic's type of error
-    "missing": "is missing",
-    "extra_forbidden": "is not a field of this request",
-    "string_type": "must be a text",
-    "string_too_short": "must not be empty",
-    "list_type": "must be a list",
-    "too_short": "must have at least {min_length} items",
-    "too_long": "must have at most {max_length} items",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be below {lt}",
-    "less_than_equal": "must be at most {le}",
-    "literal_error": "must be {expected}",
-}
 
 
 def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAPI:
     """The application that serves these models."""
-    server = Server(models, settings)
+    server = ServerState(models, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -118,7 +101,7 @@ def _add_errors(app: FastAPI) -> None:
         return error_response(429, str(error), {"Retry-After": str(error.seconds)})
 
 
-def _add_status(app: FastAPI, server: Server) -> None:
+def _add_status(app: FastAPI, server: ServerState) -> None:
     routes = APIRouter(tags=["status"], responses=EVERY_ROUTE)
 
     @routes.get("/health", response_model=schemas.Health)
@@ -158,7 +141,7 @@ def _add_status(app: FastAPI, server: Server) -> None:
 
 
 def validation_sentence(errors: Sequence[Any]) -> str:
-    """The problems of a request as one sentence."""
+    """The problems of a request as one sentence, in the words of pydantic."""
     problems: dict[str, dict[tuple, dict[str, None]]] = {}  # by field and path within it, without duplicates
     for error in errors:
         if error["type"] == "json_invalid":
@@ -169,24 +152,17 @@ def validation_sentence(errors: Sequence[Any]) -> str:
         # A union of types adds their names to the path.
         field, *within = error["loc"][1:]
         path = tuple(part for part in within if isinstance(part, int) or _is_name(part))
-        problems.setdefault(str(field), {}).setdefault(path, {})[_problem(error)] = None
+        problems.setdefault(str(field), {}).setdefault(path, {})[error["msg"]] = None
     sentences = []
     for field, by_path in list(problems.items())[:3]:
         path = max(by_path, key=len)  # what is wrong with an item says more than that a list is not a text
-        sentences.append(f"{'.'.join(map(str, (field, *path)))} {' or '.join(by_path[path])}")
+        sentences.append(f"{'.'.join(map(str, (field, *path)))}: {' or '.join(by_path[path])}")
     return "the request is invalid: " + "; ".join(sentences)
 
 
 def _is_name(part: str) -> bool:
     """Whether part of a path is the name of a field, not of a type such as list[constrained-str]."""
     return part.isidentifier() and part not in TYPE_NAMES
-
-
-def _problem(error: Any) -> str:
-    """What is wrong with a value, without the words of the validating library."""
-    if (template := PROBLEMS.get(error["type"])) is not None:
-        return template.format(**error.get("ctx", {}))
-    return f"is wrong: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
 class _Uvicorn(uvicorn.Server):

@@ -13,12 +13,14 @@ from hornbook.tasks.windows import token_probabilities
 
 def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:
     """The tokens of the passage with the probability that the answer starts and ends there, and the answer. The
-    probabilities of an ensemble are those of its first model, as a note states."""
+    probabilities are those of one model, so an ensemble is refused."""
     if predictor.spec.kind != "spans":
         raise ValueError(f"this model does not find answers in a passage: its task is {predictor.spec.kind}")
     example = SpanExample("0", question, passage)
     if example.reason_unusable:
         raise ValueError(f"{example.reason_unusable}: give a question and a passage")
+    if len(predictor.members) > 1:
+        raise ValueError("an ensemble has no start and end probabilities of its own: give one of its models")
     answer = predictor.predict_examples([example])[0]
     encoded = predictor.task.encode([example], predictor.tokenizer, predictor.max_length)
     if len(encoded.ids) > 1:
@@ -39,7 +41,5 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         message("found answer", answer=answer.answer) if answer.answer else message("no answer"),
         message("threshold", score=score, threshold=threshold, start=start_none, end=end_none),
     ]
-    if (num_members := len(predictor.members)) > 1:
-        notes.append(message("of the first", num=num_members))
     table = PictureTable("", (message("token"), message("start"), message("end")), rows)
     return Picture(message("answer"), notes, [Strip(message("passage"), cells)], [table], language=language)

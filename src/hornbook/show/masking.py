@@ -84,13 +84,13 @@ def show_replaced(
     in their place, and the discriminator judges for every token whether it was replaced."""
     if "rtd" not in model.model.heads:
         raise ValueError(f"{model.folder} has no head that detects replaced tokens: give an ELECTRA")
-    filler, tokenizer, message = model.mask_filler, model.tokenizer, partial(translate, language)
+    masked_lm, tokenizer, message = model.masked_lm, model.tokenizer, partial(translate, language)
     batch = copies(tokenizer, text, None, num)
     settings = MaskingSettings(probability=probability, **ELECTRA_MASKING)
     step = RtdObjective(masking_of(tokenizer, settings)).prepare(batch, seed)
     masks, original_T = step.targets["mlm"], batch.ids_T
     step_batch = step.batch.to(model.device)
-    logits_KV = filler.mlm_logits(filler(step_batch)[masks.positions_K.to(model.device)])
+    logits_KV = masked_lm.mlm_logits(masked_lm(step_batch)[masks.positions_K.to(model.device)])
     logits_KV = logits_KV[:, : tokenizer.vocab_size].float().cpu()
     text_T = replace_at_targets(step.batch.ids_T, masks, sample_tokens(logits_KV, step.targets["noise_seeds"].values_K))
     judged = step_batch.with_values("tokens", ids_T=text_T.to(model.device))
@@ -114,7 +114,7 @@ def show_replaced(
         strips.append(Strip(message("step.masked", number=number), masked[start:stop]))
         strips.append(Strip(message("step.generated", number=number), generated))
         strips.append(Strip(message("step.judged", number=number), verdicts))
-    by = message("generator" if filler is not model.model else "own head")
+    by = message("generator" if masked_lm is not model.model else "own head")
     notes = [message("sampled", by=by), message("judged", right=num_right, tokens=batch.num_tokens)]
     return Picture(message("detection"), notes, strips, language=language)
 

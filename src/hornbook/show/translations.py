@@ -84,10 +84,6 @@ WORDS: dict[str, tuple[str, str]] = {
     "answer": ("Answer", "답"),
     "passage": ("passage", "지문"),
     "found answer": ("answer: {answer}", "답: {answer}"),
-    "of the first": (
-        "the answer is that of all {num} models, the probabilities are those of the first",
-        "답은 모델 {num}개가 함께 낸 것이고, 확률은 첫 번째 모델의 것입니다",
-    ),
     "no answer": ("no answer: this score is above the threshold", "답 없음: 이 점수가 기준값보다 높습니다"),
     "threshold": (
         "no-answer score {score:.2f}, threshold {threshold:.2f}; no answer at the first token: start "

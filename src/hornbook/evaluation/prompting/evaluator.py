@@ -111,7 +111,7 @@ class PromptEvaluator:
             temperature=writing.temperature,
             top_k=writing.top_k,
             top_p=writing.top_p,
-            stop=writing.stop,
+            stop_strings=writing.stop,
             seed=seed,
             begin_suppress_tokens=() if writing.stop_words else self._not_first_tokens,
         )

@@ -6,13 +6,11 @@ hornbook.build_index("texts.csv", "index", model="runs/search", text="body")
 import hashlib
 import json
 import time
-from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +25,7 @@ from hornbook.inference.retrieval.index import (
     TEXT,
     VECTOR_FILES,
     Index,
-    IndexedTexts,
+    IndexSource,
     IndexWriter,
     Manifest,
     VectorType,
@@ -146,7 +144,7 @@ class _RowSpool:
         self.left_out = [name for name in names if name in (ID, TEXT)]
         self.schema = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.names)])
         self.writer = pa.ipc.new_stream(pa.OSFile(str(spool), "wb"), self.schema)
-        self.digest, self.hashes = hashlib.sha256(), array("q")
+        self.digest = hashlib.sha256()
         self.num_read = self.num_written = 0
 
     def add(self, texts: Sequence[str], columns: Sequence[Mapping[str, Any]]) -> None:
@@ -160,8 +158,6 @@ class _RowSpool:
                 raise ValueError(f"{where}; fill it in, or number the rows with key='none'")
             others = {name: _as_text(row.get(name)) for name in self.names}
             self.digest.update(json.dumps((key, text, others), ensure_ascii=True, sort_keys=True).encode())
-            if self.key:
-                self.hashes.append(int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), signed=True))
             for name, value in ({ID: key, TEXT: text} | others).items():
                 values[name].append(value)
         self.num_read += len(texts)
@@ -172,27 +168,15 @@ class _RowSpool:
         self.writer.close()
         with pa.memory_map(str(self.spool)) as mapped:
             rows = pa.ipc.open_stream(mapped).read_all()
-        hashes = np.sort(np.frombuffer(self.hashes, np.int64)) if self.hashes else np.empty(0, np.int64)
-        if (repeated := hashes[1:][hashes[1:] == hashes[:-1]]).size:
-            self._refuse_repeated(rows, set(repeated.tolist()))
+        if pc.count_distinct(rows[ID]).as_py() < len(rows):
+            counts = pc.value_counts(rows[ID])
+            repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))[0]
+            raise ValueError(
+                f"{self.file}: the id '{repeated}' occurs twice in column '{self.key}'; remove one of the rows, name a "
+                "column of unique ids with key=, or use key='none' for row numbers"
+            )
         fingerprint, num_empty = self.digest.hexdigest(), self.num_read - self.num_written
         return Texts(rows, fingerprint, file, num_empty, self.key, tuple(messages), problems or Problems())
-
-    def _refuse_repeated(self, rows: pa.Table, suspects: set[int]) -> None:
-        seen: set[str] = set()
-        for hashed, key in zip(self.hashes, _values(rows[ID]), strict=True):
-            if hashed in suspects and key in seen:
-                raise ValueError(
-                    f"{self.file}: the id '{key}' occurs twice in column '{self.key}'; remove one of the rows, name a "
-                    "column of unique ids with key=, or use key='none' for row numbers"
-                )
-            if hashed in suspects:
-                seen.add(key)
-
-
-def _values(column: pa.ChunkedArray) -> Iterator[str]:
-    for chunk in column.chunks:
-        yield from chunk.to_pylist()
 
 
 def _key_column(key: str | None, row: dict[str, Any], notes: Notes, file: str) -> str | None:
@@ -262,7 +246,7 @@ def build_index(
         before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
         if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
             raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
-        source = IndexedTexts(read.file and str(Path(read.file).resolve()), read.fingerprint, len(read))
+        source = IndexSource(read.file and str(Path(read.file).resolve()), read.fingerprint, len(read))
         is_built = before is not None and _is_built(before, source, append, out)
         if before is not None and dtype not in (None, before.dtype):
             raise ValueError(f"{out} has {before.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
@@ -319,7 +303,7 @@ def _full_name(name: str | Path | LoadedModel) -> str:
     return str(Path(name).resolve()) if Path(name).is_dir() else str(name)
 
 
-def _is_built(before: Manifest, source: IndexedTexts, append: bool, out: Path) -> bool:
+def _is_built(before: Manifest, source: IndexSource, append: bool, out: Path) -> bool:
     """Whether the index has all rows of the source. Raises if it holds others and does not `append`."""
     last = before.sources[-1]
     if not before.is_finished:
@@ -350,7 +334,8 @@ def _first_new_id(texts: Texts, manifest: Manifest, out: Path, log: Callable[[st
     existing = Index(out).rows[ID].slice(0, num_before)
     first = None
     if texts.id_column is None:
-        numeric_ids = (int(each) for each in _values(existing) if each.isdecimal())
+        ids = (each for chunk in existing.chunks for each in chunk.to_pylist())
+        numeric_ids = (int(each) for each in ids if each.isdecimal())
         first = max(num_before, 1 + max(numeric_ids, default=-1))  # empty rows were numbered too
     new = texts.rows[ID] if first is None else pa.array(map(str, range(first, first + len(texts))))
     is_existing = pc.is_in(new.cast(pa.string()), value_set=existing)

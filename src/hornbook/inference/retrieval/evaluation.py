@@ -22,7 +22,7 @@ from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank
 from hornbook.tasks.encoded import mean_scorer
 from hornbook.tasks.reading.cells import is_number
 
-TOP = 100  # results per query
+NUM_RESULTS = 100  # results per query
 DOCUMENTS_AT_ONCE = 4_096  # embedded and compared together
 METRICS: dict[str, Callable[[list[str], Mapping[str, float]], float]] = {
     "ndcg@10": lambda ranked, relevant: ndcg(ranked, relevant, 10),
@@ -130,7 +130,7 @@ def evaluate_retrieval(
     loaded = model if isinstance(model, LoadedModel) else load(model, device=device)
     scores_QK, rows_QK, ids = _search(loaded, dataset, on_progress)
     ranked = {
-        query: [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:TOP]
+        query: [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:NUM_RESULTS]
         for query, *each in zip(dataset.queries, rows_QK, scores_QK, strict=True)
     }
     return {
@@ -162,16 +162,16 @@ def scores_of(
 def _search(
     model: LoadedModel, data: RetrievalData, on_progress: Callable[[int, int], None] | None
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Scores and rows of the nearest documents of each query, one more than `TOP`, and the ids of the rows. Only the
-    vectors of one block of documents are in memory."""
+    """Scores and rows of the nearest documents of each query, one more than `NUM_RESULTS`, and the ids of the rows.
+    Only the vectors of one block of documents are in memory."""
     queries_QD = model.embed_to_compare(list(data.queries.values()), "query")
     ids, texts = list(data.documents), list(data.documents.values())
-    top = TopRows(len(queries_QD), TOP + 1)
+    top = TopRows(len(queries_QD), NUM_RESULTS + 1)
     for first in range(0, len(ids), DOCUMENTS_AT_ONCE):
         block = texts[first : first + DOCUMENTS_AT_ONCE]
         report = on_progress and (lambda done, first=first: on_progress(first + done, len(ids)))
         vectors_BD = model.embed_to_compare(block, "document", report)
-        scores_QK, rows_QK = top_rows(queries_QD, vectors_BD, None, TOP + 1)
+        scores_QK, rows_QK = top_rows(queries_QD, vectors_BD, None, NUM_RESULTS + 1)
         top.add(scores_QK, rows_QK + first)
     return top.scores, top.rows, ids
 

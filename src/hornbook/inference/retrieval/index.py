@@ -42,7 +42,7 @@ SMALLEST_SCALE = 1e-30  # of a vector of zeros
 
 
 @dataclass(frozen=True)
-class IndexedTexts:
+class IndexSource:
     """Texts that were added: `file` (None if given in memory), a `fingerprint` of all rows, their number, and how many
     of them are in the index."""
 
@@ -66,7 +66,7 @@ class Manifest:
     count: int
     bytes: int
     columns: tuple[str, ...]
-    sources: tuple[IndexedTexts, ...] = field(default_factory=tuple)
+    sources: tuple[IndexSource, ...] = field(default_factory=tuple)
 
     @property
     def is_finished(self) -> bool:
@@ -80,7 +80,7 @@ class Manifest:
         record = read_json(file)
         with refusing_damage(file, "restore the file, or build the index again"):
             record.pop("hornbook", None)
-            sources = tuple(IndexedTexts(**each) for each in record.pop("sources"))
+            sources = tuple(IndexSource(**each) for each in record.pop("sources"))
             manifest = cls(**record | {"columns": tuple(record["columns"]), "sources": sources})
             VECTOR_FILES[manifest.dtype]
             for name, low in (("count", 0), ("bytes", 0), ("width", 1)):

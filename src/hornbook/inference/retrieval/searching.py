@@ -26,7 +26,7 @@ from hornbook.inference.opening import load
 from hornbook.inference.retrieval.index import ID, TEXT, Index
 from hornbook.lifecycle.run_folder import ignore
 
-TOP = 5
+DEFAULT_TOP_K = 5
 LARGEST_TOP = 100_000
 ROWS_AT_ONCE = 131_072  # of a block; 200 MB of float32 vectors of width 384, which are read in place
 SCORES_AT_ONCE = 2**24  # of a block, over all queries
@@ -83,7 +83,7 @@ class SearchIndex:
         return model
 
     def search(
-        self, queries: str | Sequence[str], top_k: int = TOP, where: Mapping[str, Any] | None = None
+        self, queries: str | Sequence[str], top_k: int = DEFAULT_TOP_K, where: Mapping[str, Any] | None = None
     ) -> list[list[Hit]]:
         """The `top_k` most similar texts for each query, best first; see `hornbook.search`."""
         queries = [queries] if isinstance(queries, str) else list(queries)
@@ -116,7 +116,7 @@ def _one_of(value: Any) -> str:
 def search(
     index: str | Path | SearchIndex,
     queries: str | Sequence[str],
-    top_k: int = TOP,
+    top_k: int = DEFAULT_TOP_K,
     where: Mapping[str, Any] | None = None,
     model: str | Path | LoadedModel | None = None,
     device: str = "auto",

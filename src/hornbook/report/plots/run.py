@@ -1,5 +1,4 @@
-"""Plots of one run: learning curves, dev predictions against gold labels, scores by no-answer threshold, and attention
-heads."""
+"""Plots of one run: learning curves, dev predictions against gold labels, scores by no-answer threshold."""
 
 import math
 from collections.abc import Callable
@@ -8,11 +7,9 @@ from functools import partial
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from hornbook.metrics.breakdown import Confusion
-from hornbook.metrics.formatting import cut, number
+from hornbook.metrics.formatting import number
 from hornbook.report import formatting
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.plots.drawing import (
@@ -49,7 +46,6 @@ CHANCE_LOSS = float(np.log(2))
 MANY = 40  # curves with at least this many points are smoothed
 NOT_SCORES = {"kind", "step", "loss", "best", "mean_squared_error"}
 MAX_SCORES = 4
-LONGEST_NAME = 24
 NO_SPAN = 1e3  # no-answer scores of questions for which there is no span are above it
 
 
@@ -249,37 +245,7 @@ def has_curves(run: ReportedTaskRun) -> bool:
     return bool(np.isfinite(run.column("train", "loss")).any() or run.validations)
 
 
-# ---- predictions and attention
-
-
-@in_style
-def confusion_figure(confusion: Confusion) -> Figure:
-    """Confusion matrix: rows are gold labels, columns predictions; numbers are counts, colours fractions of the row."""
-    num = len(confusion.names)
-    names = [_drawable(name, index) for index, name in enumerate(confusion.names)]
-    margin = 0.085 * max(map(len, names))
-    side = max((0.62 if num <= 12 else 0.5) * num, 2.4)
-    title = f"{int(confusion.counts.sum()):,} {confusion.of} on dev"
-    figure, axes = new_plot(title, side + margin + 1.1, side + margin + 0.9)
-    axes.imshow(confusion.shares, cmap="Blues", vmin=0, vmax=1)
-    largest = int(confusion.counts.max(initial=1))
-    size = min(10.5, 90 * side / num / max(2, len(f"{largest:,}")))  # the longest number fits its cell
-    for (row, column), count in np.ndenumerate(confusion.counts):
-        if count:
-            shade = "white" if confusion.shares[row, column] > 0.55 else INK
-            axes.text(column, row, f"{count:,}", ha="center", va="center", fontsize=size, color=shade)
-    axes.set_xticks(range(num), names, rotation=40, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(num), names)
-    axes.set(xlabel="predicted", ylabel="gold")
-    axes.grid(False)
-    return figure
-
-
-def _drawable(name: str, index: int) -> str:
-    """The label name, truncated, or `label N` if the font lacks glyphs for it (they would be drawn as boxes)."""
-    name = cut(" ".join(name.split()), LONGEST_NAME)
-    font = get_font(findfont(FontProperties()))
-    return name if name and all(font.get_char_index(ord(character)) for character in name) else f"label {index}"
+# ---- predictions
 
 
 @in_style
@@ -323,17 +289,3 @@ def _usual_range(at: np.ndarray, threshold: float) -> tuple[float, float]:
     low, high = min(low, threshold), max(high, threshold)
     margin = 0.04 * (high - low) or 0.5
     return float(low - margin), float(high + margin)
-
-
-@in_style
-def heads_figure(heads: list[list[list[float]]]) -> Figure:
-    """The attention matrix of each head as a small heat map: rows are queries, columns are keys."""
-    columns = min(6, len(heads))
-    rows = -(-len(heads) // columns)
-    figure = Figure(figsize=(1.75 * columns, 1.9 * rows))
-    for head, weights in enumerate(heads, 1):
-        axes = figure.add_subplot(rows, columns, head)
-        axes.imshow(np.array(weights, float), cmap="Blues", vmin=0, vmax=1)
-        axes.set(xticks=[], yticks=[])
-        axes.set_title(f"head {head}", fontsize=8, fontweight="normal")
-    return figure

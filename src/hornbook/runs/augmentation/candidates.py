@@ -95,7 +95,7 @@ class WordFilling:
     """The likeliest words at masked positions, for every one-token word of many texts, in batched forward passes."""
 
     def __init__(self, encoder: EncoderModel, num_candidates: int, with_unmasked: bool, autocast: Callable[[], object]):
-        self.filler, self.tokenizer = encoder.mask_filler, encoder.tokenizer
+        self.masked_lm, self.tokenizer = encoder.masked_lm, encoder.tokenizer
         if self.tokenizer.mask_id is None:
             raise ValueError(
                 f"the tokenizer in {encoder.folder} has no mask token, which augmentation needs: name another model"
@@ -124,7 +124,7 @@ class WordFilling:
 
     def _masked(self, text: int, encoding, words: list[Word]) -> list[_Masked]:
         """The text once for each one-token word; the unmasked text is added as the second segment if that fits."""
-        max_length = self.filler.config.max_positions
+        max_length = self.masked_lm.config.max_positions
         encoding.truncate(min(len(encoding.ids), max_length - self.tokenizer.num_special(False)))
         fits = 2 * len(encoding.ids) + self.tokenizer.num_special(True) <= max_length
         joined = self.tokenizer.with_special_tokens(encoding, encoding if self.with_unmasked and fits else None)
@@ -141,11 +141,11 @@ class WordFilling:
         batch = pack([copy.ids for copy in masked], [copy.segments for copy in masked])
         positions_K = torch.from_numpy(batch.offsets_host[:-1] + np.array([copy.position for copy in masked]))
         batch.ids_T[positions_K] = self.tokenizer.mask_id
-        device = next(self.filler.parameters()).device
+        device = next(self.masked_lm.parameters()).device
         self.num_tokens += batch.num_tokens
         with self.autocast():
-            x_TD = self.filler(batch.to(device))
-            logits_KV = self.filler.mlm_logits(x_TD.index_select(0, positions_K.to(device)))
+            x_TD = self.masked_lm(batch.to(device))
+            logits_KV = self.masked_lm.mlm_logits(x_TD.index_select(0, positions_K.to(device)))
         logits_KV = logits_KV[:, : self.tokenizer.vocab_size].float()
         return logits_KV.topk(min(self.num_candidates, logits_KV.shape[1])).indices.tolist()
 
@@ -185,7 +185,7 @@ class NearestWords:
         """The token embeddings of a model: the vector of a query word is the mean over its tokens, and its neighbours
         are the tokens that are whole words."""
         tokenizer = encoder.tokenizer
-        embeddings_VD = encoder.mask_filler.embeddings.tokens.weight.detach().float().cpu().numpy()
+        embeddings_VD = encoder.masked_lm.embeddings.tokens.weight.detach().float().cpu().numpy()
         token_ids: dict[str, int] = {}  # of the tokens that are whole words
         for token_id, (word, starts_word) in _word_forms(tokenizer).items():
             if starts_word and word.isalpha():

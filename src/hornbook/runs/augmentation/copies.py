@@ -31,15 +31,15 @@ class Augmenter:
 
     def __init__(
         self,
-        filler: EncoderModel,
+        encoder: EncoderModel,
         settings: AugmentationSettings,
         seed: int = 0,
         autocast: Callable[[], object] = contextlib.nullcontext,
     ):
-        self.settings, self.seed, self.tokenizer = settings, seed, filler.tokenizer
-        self.filling = WordFilling(filler, settings.candidates, settings.unmasked_segment, autocast)
+        self.settings, self.seed, self.tokenizer = settings, seed, encoder.tokenizer
+        self.filling = WordFilling(encoder, settings.candidates, settings.unmasked_segment, autocast)
         file = settings.vectors
-        self.nearest = NearestWords.from_model(filler) if file is None else NearestWords.from_file(Path(file))
+        self.nearest = NearestWords.from_model(encoder) if file is None else NearestWords.from_file(Path(file))
 
     def changes(self, examples: Sequence[Example]) -> list[list[dict[str, Any]]]:
         """For each example, the changed fields of each of its copies. They depend only on the seed and the example."""
@@ -90,13 +90,13 @@ class Augmenter:
         return copies
 
 
-def open_filler(name: str | Path, device: str = "auto") -> EncoderModel:
+def open_masked_lm(name: str | Path, device: str = "auto") -> EncoderModel:
     """Loads a model that fills in masks; raises a `ValueError` for any other."""
-    filler = load(name, device=device)
-    if not isinstance(filler, EncoderModel):
+    encoder = load(name, device=device)
+    if not isinstance(encoder, EncoderModel):
         raise ValueError(f"{name} is a decoder and cannot fill in masks: name an encoder for augmentation")
-    _ = filler.mask_filler  # raises if the model has no mlm head
-    return filler
+    _ = encoder.masked_lm  # raises if the model has no mlm head
+    return encoder
 
 
 def augment(
@@ -119,7 +119,7 @@ def augment(
     model.
     """
     settings = AugmentationSettings(copies, replace_probability, candidates, model, vectors)
-    augmenter = Augmenter(open_filler(model), settings, seed)
+    augmenter = Augmenter(open_masked_lm(model), settings, seed)
     augmented: list[list[Example | str]] = []
     for first in range(0, len(examples), CHUNK):
         chunk = examples[first : first + CHUNK]

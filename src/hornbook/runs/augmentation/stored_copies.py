@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json, refusing_damage, sha256, write_json
-from hornbook.inference.encoder import filler_folder
+from hornbook.inference.encoder import masked_lm_folder
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import Log, recorded
-from hornbook.runs.augmentation.copies import CHUNK, Augmenter, open_filler
+from hornbook.runs.augmentation.copies import CHUNK, Augmenter, open_masked_lm
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.record import AUGMENTED
@@ -47,10 +47,10 @@ def with_copies(inputs: Inputs, out: Path, on_progress: OnProgress, log: Log) ->
         runtime = choose_runtime(inputs.settings.runtime, 0.0)
         configure_torch(runtime)
         try:
-            filler = open_filler(model, str(runtime.device))
+            encoder = open_masked_lm(model, str(runtime.device))
         except ValueError as error:
             raise ValueError(f"{error}: name a masked-language model for augmentation by augment.model") from None
-        augmenter = Augmenter(filler, settings, seed, runtime.autocast)
+        augmenter = Augmenter(encoder, settings, seed, runtime.autocast)
         show = preparation_progress(on_progress, "augmenting: example", num_done)
         stored.make(augmenter, lambda done: show(done, num_examples, augmenter.filling.num_tokens))
     copies = stored.read()
@@ -82,7 +82,7 @@ def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSe
         digest.update(repr(example).encode("utf-8", "surrogatepass"))
     return dataclasses.asdict(settings) | {
         "examples": digest.hexdigest(),
-        "model": weights_fingerprint(filler_folder(model)),
+        "model": weights_fingerprint(masked_lm_folder(model)),
         "vectors": None if settings.vectors is None else sha256(Path(settings.vectors)),
         "seed": seed,
     }

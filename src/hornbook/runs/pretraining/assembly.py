@@ -201,7 +201,7 @@ def generator_settings_for(
     return OWN_GENERATOR
 
 
-def mask_filler(model: nn.Module) -> Transformer | None:
+def masked_lm_of(model: nn.Module) -> Transformer | None:
     """The encoder that predicts masked tokens, or None (a left-to-right model does not)."""
-    filler = model.generator if isinstance(model, ElectraPair) else saved_models(model)[""]
-    return filler if "mlm" in filler.heads and filler.config.direction == "bidirectional" else None
+    network = model.generator if isinstance(model, ElectraPair) else saved_models(model)[""]
+    return network if "mlm" in network.heads and network.config.direction == "bidirectional" else None

@@ -32,7 +32,7 @@ from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
     PreparedRun,
     initialize_from,
-    mask_filler,
+    masked_lm_of,
     new_network,
 )
 from hornbook.runs.pretraining.batches import (
@@ -267,8 +267,8 @@ def _already_finished(out: Path, prepared: PreparedRun) -> Outcome:
 
 
 def _write_samples(out: Path, prepared: PreparedRun) -> None:
-    if (filler := mask_filler(prepared.job.model)) is not None:
-        write_samples(out, filler, prepared.corpora[0][0])
+    if (masked_lm := masked_lm_of(prepared.job.model)) is not None:
+        write_samples(out, masked_lm, prepared.corpora[0][0])
 
 
 @torch_settings_restored()

@@ -1,6 +1,6 @@
 // The panels: the fields of each, and what a run of it shows.
 import { $, Refusal, ask, el, example, percent, request, state, translated, word } from "./base.js";
-import { bars, hue, paths, picture, table } from "./pictures.js";
+import { bars, hue, picture, table } from "./pictures.js";
 import { watchRuns } from "./runs.js";
 
 // ---- fields
@@ -96,7 +96,7 @@ export const PANELS = [
         el("p", { className: "soft small" }, translated("concepts"), `: ${found.concepts.join(", ") || "–"}`),
         ...order.map((each, i) => el("details", { open: i === 0, className: "explained" },
           el("summary", {}, `${each.text} `, el("span", { className: "soft small" }, `${percent(each.probability)}, `, translated("withoutPaths"), ` ${percent(each.without_paths)}`)),
-          ...(each.drawn ? [el("div", { className: "scroll" }, paths(each.drawn)), table({ headings: [translated("path"), translated("weight")],
+          ...(each.drawn ? [el("div", { className: "scroll", innerHTML: each.drawn }), table({ headings: [translated("path"), translated("weight")],
             rows: each.paths.map(path => [path.text, percent(path.weight)]) })] : [el("p", { className: "soft" }, translated("noPaths"))])))];
     } },
   { id: "answer", group: "use", fits: isKind("spans"), fields: () => [text("question"), text("passage", { rows: 4 })],

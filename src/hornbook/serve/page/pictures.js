@@ -1,5 +1,5 @@
 // What results look like.
-import { ask, el, percent, state, svg, word } from "./base.js";
+import { ask, el, percent, state, word } from "./base.js";
 
 export function bars(rows, pick) { // rows: {name, value (0 to 1), note}
   const largest = Math.max(...rows.map(row => row.value));
@@ -80,20 +80,4 @@ export function hue(name) {
   let sum = 7;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 360;
   return sum;
-}
-
-export function paths(found) { // of a knowledge graph: from the concepts of the question to those of the answer
-  const drawn = svg("svg", { viewBox: `0 0 ${found.width} ${found.height}`, width: found.width, class: "paths", role: "img", "aria-label": word("paths"), "data-label": "paths" });
-  for (const line of found.lines) {
-    drawn.append(svg("line", { x1: line.x1, y1: line.y1, x2: line.x2, y2: line.y2, "stroke-opacity": 0.25 + 0.75 * line.weight, "stroke-width": 1 + 7 * line.weight },
-      svg("title", {}, `${line.name}: ${percent(line.weight)}`)));
-  }
-  for (const line of found.lines) {
-    drawn.append(svg("text", { x: line.label[0], y: line.label[1] - 5, class: "relation" }, line.is_backwards ? `◂ ${line.name}` : `${line.name} ▸`));
-  }
-  for (const box of found.boxes) {
-    drawn.append(svg("rect", { x: box.x, y: box.y, width: found.box_width, height: found.box_height, rx: 8, class: box.kind }),
-      svg("text", { x: box.x + found.box_width / 2, y: box.y + found.box_height / 2 + 4, class: "concept" }, box.name));
-  }
-  return drawn;
 }

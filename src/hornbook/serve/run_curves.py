@@ -1,18 +1,19 @@
 """The runs below a folder, with their curves, for the page; read at each request, so that training is seen live."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json
-from hornbook.lifecycle.run_folder import METRICS, read_metrics
+from hornbook.lifecycle.run_folder import METRICS, RECORD, read_metrics
 from hornbook.report.run_files import NOT_LOSSES, mask_token, read_samples, split_sample
 from hornbook.report.run_list import find_runs, summarize_run
 
 MAX_RUNS = 50
 MAX_POINTS = 300  # per curve
 CURVES = ("train", "validation")
+READ_FILES = (RECORD, METRICS, "samples.json")
+Stamp = tuple[int, int] | None  # time of the last change and size of a file
 
 
 def list_runs(folder: Path) -> list[dict[str, Any]]:
@@ -22,13 +23,9 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
     listed = []
     for run in runs:
         info = summarize_run(run)
-        name = run.name if run == folder else str(run.relative_to(folder))
         state = {key: info.get(key) for key in ("what", "state", "result", "step", "num_steps")}
-        terms, curves = _cached(_read_curves, run, METRICS) or ((), {})
-        samples = _cached(_read_samples, run, "samples.json") or []
-        listed.append(
-            {"name": name, **state, "objective": _objective(run, terms), "curves": curves, "samples": samples}
-        )
+        name = run.name if run == folder else str(run.relative_to(folder))
+        listed.append({"name": name, **state, **_details(run, tuple(_stamp(run / file) for file in READ_FILES))})
     return listed
 
 
@@ -37,43 +34,39 @@ def _modified(run: Path) -> float:
     return (metrics if metrics.is_file() else run).stat().st_mtime
 
 
-def _objective(run: Path, terms: tuple[str, ...]) -> str:
+def _stamp(file: Path) -> Stamp:
+    if not file.is_file():
+        return None
+    stat = file.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(maxsize=4 * MAX_RUNS)
+def _details(run: Path, stamps: tuple[Stamp, ...]) -> dict[str, Any]:
+    """The objective, the curves of at most `MAX_POINTS` points each, and the samples, which are read again when a file
+    changes. A line that is still being written is left out."""
+    points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
+    terms: list[str] = []
+    for row in read_metrics(run):
+        if row["kind"] in CURVES and "loss" in row:
+            points[row["kind"]][row["step"]] = [row["step"], row["loss"], row.get("tokens_per_second")]
+            if row["kind"] == "train":
+                terms = [name for name in row if name not in NOT_LOSSES | {"epoch"}]
+    curves = {kind: _thinned([by_step[step] for step in sorted(by_step)]) for kind, by_step in points.items()}
+    return {"objective": _objective(run, terms), "curves": curves, "samples": _samples(run)}
+
+
+def _objective(run: Path, terms: list[str]) -> str:
     """What the loss of a run is the sum of, such as `mlm + nsp`: losses of different objectives are not comparable."""
     try:
-        record = read_json(run / "run.json")
+        record = read_json(run / RECORD)
     except (ValueError, OSError):
         record = {}
     task = str(record.get("task") or "task")
     return " + ".join(task if term == "task" else term for term in terms) or str(record.get("command") or "")
 
 
-def _cached(read: Callable[[Path], Any], run: Path, name: str) -> Any:
-    """`read(run)`, which is read again when the file of this name changes; None if the run does not have it."""
-    if not (run / name).is_file():
-        return None
-    stat = (run / name).stat()
-    return _read(read, run, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=4 * MAX_RUNS)
-def _read(read: Callable[[Path], Any], run: Path, modified: int, size: int) -> Any:
-    return read(run)
-
-
-def _read_curves(run: Path) -> tuple[tuple[str, ...], dict[str, list]]:
-    """The loss terms, and the points of each curve, at most `MAX_POINTS` each; a line that is still being written is
-    left out."""
-    points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
-    terms: tuple[str, ...] = ()
-    for row in read_metrics(run):
-        if row["kind"] in CURVES and "loss" in row:
-            points[row["kind"]][row["step"]] = [row["step"], row["loss"], row.get("tokens_per_second")]
-            if row["kind"] == "train":
-                terms = tuple(name for name in row if name not in NOT_LOSSES | {"epoch"})
-    return terms, {kind: _thinned([by_step[step] for step in sorted(by_step)]) for kind, by_step in points.items()}
-
-
-def _read_samples(run: Path) -> list[dict[str, Any]]:
+def _samples(run: Path) -> list[dict[str, Any]]:
     """The samples of a run; none if they cannot be read."""
     try:
         mask = mask_token(run)
