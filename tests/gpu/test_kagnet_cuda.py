@@ -35,6 +35,7 @@ def test_outputs_and_gradients_are_those_of_a_cpu(encoded):
 
 
 def test_a_run_learns_which_tool_is_used(tmp_path, tiny_run):
+    pytest.importorskip("ahocorasick_rs", reason="linking needs the extra `graph`")
     rows = questions("en")
     overrides = {"layers.frozen": -1, "reason.width": 32, "runtime.device": "cuda"}
     options = {"reason": "kagnet", "graph": write_graph(tmp_path, "en"), "epochs": 12, "batch_size": 8, "lr": 2e-3}
