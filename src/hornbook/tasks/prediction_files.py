@@ -91,7 +91,7 @@ def with_predictions(frame: Any, rows: Rows) -> Any:
     return frame.assign(**columns) if hasattr(frame, "assign") else frame.hstack(type(frame)(columns))
 
 
-def renamed(rows: Rows, columns: Columns) -> list[str]:
+def prefixed_columns(rows: Rows, columns: Columns) -> list[str]:
     """Names of the prediction columns that were prefixed with `predicted_` because the input has a column of that
     name."""
     taken = {name for each in columns for name in each}

@@ -116,7 +116,7 @@ class RotatE(DistanceModel):
         return torch.cat([real * cos - imaginary * sin, real * sin + imaginary * cos], -1)
 
     def compare(self, query_BD: Tensor, tail_KD: Tensor) -> Tensor:
-        # One portion of candidates at a time: a tensor of B x K x D / 2 would take gigabytes.
+        # One chunk of candidates at a time: a tensor of B x K x D / 2 would take gigabytes.
         size = max(1, MAX_ELEMENTS // max(1, query_BD.numel()))
         return torch.cat([self.compare_each(query_BD[:, None], part[None]) for part in tail_KD.split(size)], dim=1)
 

@@ -51,7 +51,7 @@ SAVE_EVERY_SECONDS = 300.0
 MAX_VALIDATED = 500  # triples of a validation during training; the final scores use all of the test split
 MAX_HELD_OUT = 5000
 HELD_OUT = 0.02
-MAX_LOGITS = 1 << 26  # of a portion of a step with loss=all, which bounds the memory
+MAX_LOGITS = 1 << 26  # of a chunk of a step with loss=all, which bounds the memory
 
 
 @dataclass
@@ -196,7 +196,7 @@ class _Training:
         return loss
 
     def _backward_all(self, head_B: Tensor, relation_B: Tensor, tail_B: Tensor) -> float:
-        """Back-propagates the mean cross-entropy over all entities, a portion of the triples at a time."""
+        """Back-propagates the mean cross-entropy over all entities, a chunk of the triples at a time."""
         total, size = 0.0, max(1, MAX_LOGITS // self.graph.num_entities)
         for head, relation, tail in zip(head_B.split(size), relation_B.split(size), tail_B.split(size), strict=True):
             loss = functional.cross_entropy(self.model.score_all(head, relation), tail, reduction="sum")

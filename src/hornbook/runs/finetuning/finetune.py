@@ -49,7 +49,7 @@ from hornbook.runs.finetuning.record import (
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import Evaluation, evaluate_split, rows, run_model, with_intervals
+from hornbook.tasks.evaluation import Evaluation, evaluate_split, prediction_rows, run_model, with_intervals
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import save_task
 from hornbook.tasks.task import Task
@@ -283,7 +283,9 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
 def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_length: int | None = None) -> None:
     """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
     save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
+    lines = [
+        json.dumps(row, ensure_ascii=False) for row in prediction_rows(scored.task, inputs.dev, scored.predictions)
+    ]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
 
 
