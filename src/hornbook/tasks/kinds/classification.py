@@ -23,7 +23,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import missing_hint, numbers_hint, several_labels_hint
-from hornbook.tasks.reading.texts import OwnTexts
+from hornbook.tasks.reading.texts import CustomTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
@@ -51,7 +51,7 @@ class ClassPrediction:
 class Classification(SequenceTask):
     name = "classification"
     description = "one label per text"
-    own_layout = OwnTexts("single_label_classification")
+    custom_layout = CustomTexts("single_label_classification")
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
     number_metrics = ("matthews",)
