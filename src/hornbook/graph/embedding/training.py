@@ -22,15 +22,8 @@ from torch.nn import functional
 from hornbook.config import checked, with_overrides
 from hornbook.data.corpus import shuffled
 from hornbook.files import link_files, write_json, write_tensors
-from hornbook.graph.embedding.models import (
-    MODELS,
-    DistanceModel,
-    EmbeddingModel,
-    KnownTails,
-    filtered_ranks,
-    metrics,
-    with_inverses,
-)
+from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
+from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, ranking_metrics, with_inverses
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.settings import GraphEmbeddingSettings
@@ -251,7 +244,7 @@ class _Training:
         self.values |= {f"validation_{name}": value for name, value in scores.items()}
 
     def _scores(self, triples_E3: np.ndarray) -> dict[str, float]:
-        return metrics(filtered_ranks(self.model, triples_E3, self.known, self.graph.num_relations))
+        return ranking_metrics(filtered_ranks(self.model, triples_E3, self.known, self.graph.num_relations))
 
     def _zero_untrained(self) -> None:
         """Entities without a training triple have the vector 0; loss=all moves it, so it is set again."""
