@@ -22,7 +22,7 @@ def test_every_line_is_whole(name):
     assert entry.name == name == name.lower()
     assert entry.metrics and set(entry.metrics) <= METRICS[entry.kind]
     assert "f1" not in entry.metrics or entry.kind == "spans" or entry.positive, "whose F1?"
-    assert entry.layout.files and callable(entry.layout.read) and callable(entry.own_layout.from_tables)
+    assert entry.layout.files and callable(entry.layout.read) and callable(entry.custom_layout.from_tables)
     assert entry.positive is None or entry.positive in entry.labels
 
 

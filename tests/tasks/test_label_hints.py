@@ -3,7 +3,7 @@
 import pytest
 
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.summary import hints, in_short, summarize
+from hornbook.tasks.summary import hints, summarize, summary_lines
 
 
 def rows(num, label):
@@ -15,7 +15,7 @@ def found(data, task="classification", **columns):
 
 
 def notes(data, task="classification"):
-    return " ".join(line for line in in_short(summarize(read(task, data))) if line.startswith("note"))
+    return " ".join(line for line in summary_lines(summarize(read(task, data))) if line.startswith("note"))
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     """Prints a summary of data, for `check` and `finetune --dry-run`."""
     from hornbook.data.problems import problem_lines
     from hornbook.metrics.formatting import cut
-    from hornbook.tasks.summary import in_short
+    from hornbook.tasks.summary import summary_lines
 
     if summary["columns"]:
         rows = [(cut(name, 60), role or "not used") for name, role in summary["columns"].items()]
@@ -187,7 +187,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     if numbers := summary.get("numbers"):
         print_result(f"numbers from {numbers['min']:g} to {numbers['max']:g}, mean {numbers['mean']:.3g}")
     _print_cost(summary)
-    notes = [line for line in in_short(summary) if line.startswith("note")]
+    notes = [line for line in summary_lines(summary) if line.startswith("note")]
     for line in [*summary["inferred"], *problem_lines(summary["problems"]), *summary["hints"], *notes]:
         print_result(as_options(line))
     print_json(summary)

@@ -144,7 +144,7 @@ def predict(
 
 
 def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, reading: dict) -> None:
-    from hornbook.tasks.prediction_files import FORMATS, formatted, readable, renamed, with_columns, write_rows
+    from hornbook.tasks.prediction_files import FORMATS, formatted, prefixed_columns, readable, with_columns, write_rows
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
 
     if file is not None:
@@ -165,7 +165,7 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
     rows = [row | problem for row, problem in zip(rows, problems, strict=True)]
     if num_empty := predictions.count(None):
         log(f"{num_empty:,} of {len(inputs):,} inputs have no prediction: see the column 'problem'")
-    if out is not None and (names := renamed(rows, columns)):
+    if out is not None and (names := prefixed_columns(rows, columns)):
         log(f"predictions are in the columns {', '.join(names)}, as the input already has the shorter names")
     if out == STANDARD:
         is_writable = file is not None and file.suffix.lower() in FORMATS

@@ -28,7 +28,7 @@ from hornbook.report.rendering import Table, render
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import outputs_by_group
-from hornbook.tasks.kinds.sequence import ONE, encode_texts
+from hornbook.tasks.kinds.sequence import SAMPLE_TEXTS, encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.spec import save_task
@@ -203,7 +203,7 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float:
 def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tuple[str, str]]) -> str:
     """Its inputs and outputs, the measurements, and a short program that runs it without Hornbook."""
     head_config, config, tokenizer, padding = model.head_config, model.model.config, model.tokenizer, ""
-    task, texts, code = "", ONE, ""
+    task, texts, code = "", SAMPLE_TEXTS, ""
     if head_config is not None:
         task = model.predictor.spec.name
         texts, code = model.predictor.task.onnx_code(model.group_size, bool(model.predictor.spec.has_pairs))

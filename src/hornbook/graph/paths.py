@@ -64,7 +64,7 @@ def find_paths(
     is_cut_Q = np.zeros(num_queries, bool)
     parts = []
     for length in range(1, hops + 1):
-        for rows in _portions(adjacency, heads_Q, tails_Q, length):
+        for rows in _query_chunks(adjacency, heads_Q, tails_Q, length):
             queries, nodes = _of_length(adjacency, heads_Q, tails_Q, rows, length, is_cut_Q)
             queries, nodes = _best(adjacency, queries, nodes, limit)
             padding = np.full((len(nodes), hops - length), -1, np.int64)
@@ -77,8 +77,8 @@ def find_paths(
     return PathArrays(nodes[order], lengths[order], offsets_Q, is_cut_Q)
 
 
-def _portions(adjacency: Adjacency, heads_Q: np.ndarray, tails_Q: np.ndarray, length: int) -> list[np.ndarray]:
-    """The queries, split so that a portion looks at a bounded number of neighbours; alone if it needs many hops."""
+def _query_chunks(adjacency: Adjacency, heads_Q: np.ndarray, tails_Q: np.ndarray, length: int) -> list[np.ndarray]:
+    """The queries, split so that a chunk looks at a bounded number of neighbours; alone if it needs many hops."""
     rows = np.flatnonzero(heads_Q != tails_Q)
     if length == 1 or not len(rows):
         return [rows]
@@ -88,7 +88,7 @@ def _portions(adjacency: Adjacency, heads_Q: np.ndarray, tails_Q: np.ndarray, le
 
 
 def _split_points(adjacency: Adjacency, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Where to split pairs of entities into portions of about `MAX_AT_ONCE` neighbours, counting for each pair those of
+    """Where to split pairs of entities into chunks of about `MAX_AT_ONCE` neighbours, counting for each pair those of
     the entity that has fewer."""
     work = np.minimum(adjacency.degree(a), adjacency.degree(b))
     return np.flatnonzero(np.diff(np.cumsum(work) // MAX_AT_ONCE)) + 1
@@ -116,8 +116,8 @@ def _of_length(
         partial, neighbours = partial[chosen], neighbours[chosen]
         rows, nodes = rows[partial], np.concatenate([nodes[partial], neighbours[:, None]], 1)
     points = _split_points(adjacency, nodes[:, -1], ends_Q[rows])
-    portions = zip(np.split(rows, points), np.split(nodes, points), strict=True)
-    extended = [_last_two_hops(adjacency, ends_Q, *portion) for portion in portions]
+    chunks = zip(np.split(rows, points), np.split(nodes, points), strict=True)
+    extended = [_last_two_hops(adjacency, ends_Q, *chunk) for chunk in chunks]
     queries, nodes = (np.concatenate(arrays) for arrays in zip(*extended, strict=True))
     return queries, np.where(is_reversed_Q[queries][:, None], nodes[:, ::-1], nodes)
 

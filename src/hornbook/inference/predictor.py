@@ -23,7 +23,7 @@ from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.inference.task_model import SIMILARITY, TaskModel, load_task_model
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import run_model, tables, with_intervals
+from hornbook.tasks.evaluation import run_model, score_tables, with_intervals
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow, as_examples
@@ -233,7 +233,7 @@ class Predictor:
             predictions = self.predict_examples([each.without_label() for each in examples], on_progress)
             scores["examples"][name], scores["truncated_texts"][name] = len(examples), self.num_truncated
             scores["splits"][name] = with_intervals(spec.task, examples, predictions)
-            scores["tables"][name] = tables(spec.task, examples, predictions)
+            scores["tables"][name] = score_tables(spec.task, examples, predictions)
             if spec.task.allows_no_answer:
                 best = spec.task.with_best_threshold(examples, predictions)
                 tuned_scores = with_intervals(best, examples, best.apply_threshold(predictions))

@@ -15,8 +15,8 @@ MAX_CLASSES = 20  # rows and columns of a confusion matrix
 
 @dataclass(frozen=True)
 class Judged:
-    """Predictions with their gold labels. `rows` are those of `tasks.evaluation.rows`, as a run writes them to
-    `predictions-dev.jsonl`; `labels` are those of the task."""
+    """Predictions with their gold labels. `rows` are those of `tasks.evaluation.prediction_rows`, as a run writes them
+    to `predictions-dev.jsonl`; `labels` are those of the task."""
 
     rows: list[dict[str, Any]]
     labels: list[str]

@@ -32,7 +32,7 @@ class RegisteredTask:
     epochs: int = 3
 
     @property
-    def is_own(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether it stands for a user's own files of a kind of task."""
         return self.name in (*KINDS, "spans-or-none")
 
@@ -42,9 +42,9 @@ class RegisteredTask:
         return KINDS[self.kind]
 
     @property
-    def own_layout(self) -> TabularLayout:
+    def custom_layout(self) -> TabularLayout:
         """The layout of a user's own files for this task."""
-        layout = self.task_class.own_layout
+        layout = self.task_class.custom_layout
         return replace(layout, allows_no_answer=True) if self.allows_no_answer else layout
 
 
@@ -60,8 +60,8 @@ def _glue(name: str, layout: texts.PublishedTable, metrics: tuple[str, ...], lab
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
 
 
-def _own(kind: type[Task]) -> RegisteredTask:
-    return RegisteredTask(kind.name, kind.name, kind.own_layout, kind.default_metrics)
+def _custom(kind: type[Task]) -> RegisteredTask:
+    return RegisteredTask(kind.name, kind.name, kind.custom_layout, kind.default_metrics)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
@@ -95,8 +95,8 @@ REGISTERED = (
     RegisteredTask("ufet", "entity-typing", marked.UFET, ("loose_macro_f1", "loose_micro_f1", "exact_match")),
     RegisteredTask("semeval2010-task8", "relation", marked.SEMEVAL, ("macro_f1", "accuracy")),
     # Task kinds for users' own files.
-    *map(_own, KINDS.values()),
-    RegisteredTask("spans-or-none", "spans", spans.OwnSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
+    *map(_custom, KINDS.values()),
+    RegisteredTask("spans-or-none", "spans", spans.CustomSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
 )
 KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in REGISTERED}
 OTHER_SPELLINGS = {
@@ -135,7 +135,7 @@ def find_task(name: str) -> RegisteredTask:
 
 def register(kind: type[Task]) -> None:
     """Makes a kind of task known under its name, also for users' own files (`--task NAME`)."""
-    KINDS[kind.name], KNOWN[kind.name] = kind, _own(kind)
+    KINDS[kind.name], KNOWN[kind.name] = kind, _custom(kind)
 
 
 def _letters(name: str) -> str:

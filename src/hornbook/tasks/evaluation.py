@@ -140,7 +140,7 @@ def rescored(task: Task, examples: Sequence[Example], evaluation: Evaluation) ->
     return replace(evaluation, predictions=predictions, scores=task.scorer(examples, predictions)())
 
 
-def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
+def prediction_rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dict[str, Any]]:
     """Predictions as written to `predictions-dev.jsonl`: the example's key, its gold label, and the prediction."""
     return [
         {"key": example.key, "gold": example.gold, **task.describe(example, prediction)}
@@ -148,10 +148,10 @@ def rows(task: Task, examples: Sequence[Example], predictions: list) -> list[dic
     ]
 
 
-def tables(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
+def score_tables(task: Task, examples: Sequence[Example], predictions: list) -> dict[str, Any]:
     """Scores per class and the confusion matrix, where the task has them."""
     has_entities = "entity_f1" in task.metrics
     judged = Judged(
-        rows(task, examples, predictions), list(task.head_config.labels), task.allows_no_answer, has_entities
+        prediction_rows(task, examples, predictions), list(task.head_config.labels), task.allows_no_answer, has_entities
     )
     return as_tables(task.tallies(judged), task.confusion(judged))

@@ -14,7 +14,7 @@ from hornbook.files import write_text
 from hornbook.metrics.formatting import cut
 
 Rows = Sequence[dict[str, Any]]
-Columns = Sequence[Mapping[str, Any]]  # the original columns of each input; empty if the inputs have none
+OriginalColumns = Sequence[Mapping[str, Any]]  # of each input; empty if the inputs have none
 FORMATS = (".jsonl", ".json", ".csv", ".tsv")
 INPUT_FIELDS = ("text", "pair", "question", "context", "choices")  # of a described row; the others are predicted
 NESTED = ("entities", "n_best")  # lists of objects
@@ -23,7 +23,7 @@ SHORT_CHARACTERS = 60
 HIDDEN = ("probabilities", "n_best", "start", "end", "no_answer_score", "entities")  # on a terminal
 
 
-def write_rows(path: str | Path, rows: Rows, columns: Columns = ()) -> None:
+def write_rows(path: str | Path, rows: Rows, columns: OriginalColumns = ()) -> None:
     """Writes rows in the format given by the file's suffix: .jsonl, .json, .csv or .tsv."""
     write_text(Path(path), formatted(rows, format_of(path), columns))
 
@@ -36,7 +36,7 @@ def format_of(path: str | Path) -> str:
     return suffix
 
 
-def formatted(rows: Rows, suffix: str, columns: Columns = ()) -> str:
+def formatted(rows: Rows, suffix: str, columns: OriginalColumns = ()) -> str:
     """The content of a file with this suffix. Numbers of predictions have 6 significant digits."""
     rows = [rounded(row) for row in rows]
     if suffix in (".csv", ".tsv"):
@@ -60,7 +60,7 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def with_columns(rows: Rows, columns: Columns) -> Rows:
+def with_columns(rows: Rows, columns: OriginalColumns) -> Rows:
     """The original columns of each input, followed by its prediction.
 
     >>> with_columns([{"text": "a", "label": "x"}], [{"id": 7, "review": "a", "label": "y"}])
@@ -91,7 +91,7 @@ def with_predictions(frame: Any, rows: Rows) -> Any:
     return frame.assign(**columns) if hasattr(frame, "assign") else frame.hstack(type(frame)(columns))
 
 
-def renamed(rows: Rows, columns: Columns) -> list[str]:
+def prefixed_columns(rows: Rows, columns: OriginalColumns) -> list[str]:
     """Names of the prediction columns that were prefixed with `predicted_` because the input has a column of that
     name."""
     taken = {name for each in columns for name in each}
@@ -105,7 +105,7 @@ def _unused_name(name: str, taken: set[str]) -> str:
     return name
 
 
-def as_csv(rows: Rows, separator: str = ",", columns: Columns = ()) -> str:
+def as_csv(rows: Rows, separator: str = ",", columns: OriginalColumns = ()) -> str:
     """CSV with a header line and one column per probability, `p_<label>`. Words and tags are separated by spaces,
     multiple labels by `|`; nested values are JSON."""
     cells = [{name: _as_json(cell) for name, cell in each.items()} for each in columns]

@@ -10,7 +10,7 @@ from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.records import DataSet
 
-MAX_CLASSES = 6  # listed by `in_short`
+MAX_CLASSES = 6  # listed by `summary_lines`
 FEW_DEV_EXAMPLES = 20  # with fewer, the 95% interval of an accuracy is about 40 points wide
 MAJORITY = 0.9  # fraction of the most frequent class from which accuracy says little
 
@@ -27,7 +27,7 @@ def summarize(data: DataSet) -> dict[str, Any]:
             "unlabelled": sum(example.gold is None for example in examples),
             "duplicates": len(texts) - len(set(texts)),
             **({} if name == "train" else {"also_in_train": sum(each in train for each in texts)}),
-            "characters": spread([sum(map(len, each)) for each in texts]),
+            "characters": length_quantiles([sum(map(len, each)) for each in texts]),
         }
     roles = {}
     for role, column in data.roles.items():
@@ -52,10 +52,10 @@ def hints(data: DataSet) -> list[str]:
     return [f"note: {hint}" for hint in KINDS[data.kind].hints(data)]
 
 
-def spread(lengths: Sequence[int]) -> dict[str, int]:
+def length_quantiles(lengths: Sequence[int]) -> dict[str, int]:
     """Minimum, median, 95th percentile and maximum, rounded down; empty for no lengths.
 
-    >>> spread([3, 1, 2, 10])
+    >>> length_quantiles([3, 1, 2, 10])
     {'min': 1, 'median': 2, 'p95': 8, 'max': 10}
     """
     if not len(lengths):
@@ -76,7 +76,7 @@ def _labels(data: DataSet) -> dict[str, Any]:
     return {"classes": {label: {name: each[label] for name, each in counts.items()} for label in names}}
 
 
-def in_short(summary: dict[str, Any]) -> list[str]:
+def summary_lines(summary: dict[str, Any]) -> list[str]:
     """The summary in a few lines; lines without content are omitted."""
     splits = summary["splits"]
     lines = ["data: " + ", ".join(f"{name} {each['examples']:,} examples" for name, each in splits.items())]

@@ -6,7 +6,7 @@ supplies its published head for the task's `head_config`.
 
 | step | members |
 |---|---|
-| read | `own_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared`, `in_scored_form` |
+| read | `custom_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared` |
 | head | `output`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `decision`, `with_best_threshold` |
 | baseline | `best_constant`, `majority`, `degenerate`, `label_scope` |
@@ -46,7 +46,7 @@ class Task:
     description: ClassVar[str] = ""  # what it predicts
     accepted_inputs: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
-    own_layout: ClassVar[TabularLayout]  # of a user's own files
+    custom_layout: ClassVar[TabularLayout]  # of a user's own files
     output: ClassVar[str]  # one of models.head_config.OUTPUT_TYPES
     problem_type: ClassVar[ProblemType] = "single_label_classification"  # of each label, as in `transformers`
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models

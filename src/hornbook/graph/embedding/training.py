@@ -22,15 +22,8 @@ from torch.nn import functional
 from hornbook.config import checked, with_overrides
 from hornbook.data.corpus import shuffled
 from hornbook.files import link_files, write_json, write_tensors
-from hornbook.graph.embedding.models import (
-    MODELS,
-    DistanceModel,
-    EmbeddingModel,
-    KnownTails,
-    filtered_ranks,
-    metrics,
-    with_inverses,
-)
+from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
+from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, ranking_metrics, with_inverses
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.settings import GraphEmbeddingSettings
@@ -51,7 +44,7 @@ SAVE_EVERY_SECONDS = 300.0
 MAX_VALIDATED = 500  # triples of a validation during training; the final scores use all of the test split
 MAX_HELD_OUT = 5000
 HELD_OUT = 0.02
-MAX_LOGITS = 1 << 26  # of a portion of a step with loss=all, which bounds the memory
+MAX_LOGITS = 1 << 26  # of a chunk of a step with loss=all, which bounds the memory
 
 
 @dataclass
@@ -196,7 +189,7 @@ class _Training:
         return loss
 
     def _backward_all(self, head_B: Tensor, relation_B: Tensor, tail_B: Tensor) -> float:
-        """Back-propagates the mean cross-entropy over all entities, a portion of the triples at a time."""
+        """Back-propagates the mean cross-entropy over all entities, a chunk of the triples at a time."""
         total, size = 0.0, max(1, MAX_LOGITS // self.graph.num_entities)
         for head, relation, tail in zip(head_B.split(size), relation_B.split(size), tail_B.split(size), strict=True):
             loss = functional.cross_entropy(self.model.score_all(head, relation), tail, reduction="sum")
@@ -251,7 +244,7 @@ class _Training:
         self.values |= {f"validation_{name}": value for name, value in scores.items()}
 
     def _scores(self, triples_E3: np.ndarray) -> dict[str, float]:
-        return metrics(filtered_ranks(self.model, triples_E3, self.known, self.graph.num_relations))
+        return ranking_metrics(filtered_ranks(self.model, triples_E3, self.known, self.graph.num_relations))
 
     def _zero_untrained(self) -> None:
         """Entities without a training triple have the vector 0; loss=all moves it, so it is set again."""

@@ -9,7 +9,7 @@ from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import planned
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.summary import spread, summarize
+from hornbook.tasks.summary import length_quantiles, summarize
 from hornbook.train.runtime import configure_torch, torch_settings_restored
 
 AUTO = "auto"  # the built-in model for the language of the texts
@@ -90,5 +90,5 @@ def _tokens(inputs: Inputs) -> dict[str, Any]:
     tokens: dict[str, Any] = {}
     for split, encoded in (("train", inputs.encoded_train), ("dev", inputs.encoded_dev)):
         lengths = [len(ids) for ids in encoded.ids]
-        tokens[split] = spread(lengths) | {"total": sum(lengths), "cut": encoded.num_truncated}
+        tokens[split] = length_quantiles(lengths) | {"total": sum(lengths), "cut": encoded.num_truncated}
     return tokens | {"max_length": inputs.max_length}

@@ -43,7 +43,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
-from hornbook.tasks.summary import hints, in_short, summarize
+from hornbook.tasks.summary import hints, summarize, summary_lines
 from hornbook.tasks.task import Task
 from hornbook.text.task_tokens import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
@@ -201,7 +201,7 @@ def open_inputs(
     model with its tokenizer if it is already loaded."""
     check_request(request, needs_folder=loaded is None)
     registered, dataset = read_labelled(request, data, log)
-    for message in in_short(summarize(dataset)):
+    for message in summary_lines(summarize(dataset)):
         log(message)
     if request.model is None:
         model = builtin_for(text for example in dataset.splits["train"] for text in example.texts)

@@ -17,7 +17,7 @@ import numpy as np
 from hornbook.files import read_json, write_json, write_text
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.runs.finetuning.inputs import Labelled
-from hornbook.tasks.evaluation import rows, with_intervals
+from hornbook.tasks.evaluation import prediction_rows, with_intervals
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import save_task
 from hornbook.tasks.task import Task
@@ -70,7 +70,9 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
 def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_length: int | None = None) -> None:
     """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
     save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows(scored.task, inputs.dev, scored.predictions)]
+    lines = [
+        json.dumps(row, ensure_ascii=False) for row in prediction_rows(scored.task, inputs.dev, scored.predictions)
+    ]
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
 
 

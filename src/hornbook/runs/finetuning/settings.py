@@ -251,13 +251,13 @@ def settings_for(
         examples = {name: value for name, value in overrides.items() if name == "examples"}
         num_examples = min(num_examples, configuration.with_overrides(settings, examples).examples or num_examples)
         if pretrained is not None and not has_teacher:
-            measured = _measured_settings(pretrained, registered.is_own, num_examples)
+            measured = _measured_settings(pretrained, registered.is_custom, num_examples)
     chosen = published | measured
     if isinstance(settings, TaskDistillationSettings):
         settings = _in_stages(settings, chosen, overrides, width, num_examples)
     else:
         settings = configuration.with_overrides(settings, chosen | overrides)
-        if registered.is_own and num_examples is not None and "epochs" not in overrides:
+        if registered.is_custom and num_examples is not None and "epochs" not in overrides:
             epochs = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
             settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(epochs))})
         if settings.reason.method is not None and "layers.head_lr_ratio" not in chosen | overrides:
@@ -331,15 +331,15 @@ def _family_settings(model: Transformer, task: str) -> dict[str, Any]:
     return _gpt1(model.config.width, task) if isinstance(model, Gpt1) else {}
 
 
-def _measured_settings(model: Transformer, is_own: bool, num_examples: int) -> dict[str, Any]:
+def _measured_settings(model: Transformer, is_custom: bool, num_examples: int) -> dict[str, Any]:
     """Settings of an ELECTRA of a size between the published ones, as the built-in models are, where the published ones
     are not the best (RESULTS.md): a larger rate helps with many training examples and makes runs with few of them fail.
-    Small data sets of the user (`is_own`) keep the default epochs, so that a run takes minutes on a CPU."""
+    Small data sets of the user (`is_custom`) keep the default epochs, so that a run takes minutes on a CPU."""
     if not isinstance(model, Electra) or not SMALL_WIDTH < model.config.width < BASE_WIDTH:
         return {}
     if num_examples >= MANY_EXAMPLES:
         return {"optimizer.lr": 2e-4, "layers.lr_decay": 0.9}
-    return {"epochs": 10.0} if num_examples < FEW_EXAMPLES and not is_own else {}
+    return {"epochs": 10.0} if num_examples < FEW_EXAMPLES and not is_custom else {}
 
 
 def _electra(width: int, task: str) -> dict[str, Any]:

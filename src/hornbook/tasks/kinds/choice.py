@@ -43,7 +43,7 @@ class Choice(Task):
     description = "one of several choices"
     accepted_inputs = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
     example = ChoiceExample
-    own_layout = ChoiceLayout()
+    custom_layout = ChoiceLayout()
     output = "choice"
     default_metrics = ("accuracy",)
     tab_separated = "the context and its choices"

@@ -29,7 +29,7 @@ from hornbook.tasks.label_hints import (
     numbers_hint,
     several_labels_hint,
 )
-from hornbook.tasks.reading.texts import OwnTexts
+from hornbook.tasks.reading.texts import CustomTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
@@ -57,7 +57,7 @@ class ClassPrediction:
 class Classification(SequenceTask):
     name = "classification"
     description = "one label per text"
-    own_layout = OwnTexts("single_label_classification")
+    custom_layout = CustomTexts("single_label_classification")
     default_metrics = ("accuracy", "macro_f1", "matthews")
     other_metrics = ("f1",)
     number_metrics = ("matthews",)

@@ -41,7 +41,7 @@ class Marked:
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
         layout = registered.layout
-        if path.suffix.lower() not in FORMATS and not layout.is_own_format(path):
+        if path.suffix.lower() not in FORMATS and not layout.is_semeval(path):
             return None
         return layout.read_inputs(path, notes)
 
@@ -59,7 +59,7 @@ class Marked:
 
     @classmethod
     def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
-        parsed = cls.own_layout.parsed(fields)
+        parsed = cls.custom_layout.parsed(fields)
         return None if parsed is None else MarkedExample(key, parsed.text, parsed.spans, given=parsed.given)
 
     @classmethod
@@ -119,7 +119,7 @@ class Relation(Marked, Classification):
         "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
     )
     marks = ("[HD]", "[TL]")
-    own_layout = MarkedLayout(marks, has_several=False)
+    custom_layout = MarkedLayout(marks, has_several=False)
     default_metrics = ("macro_f1", "accuracy")
     other_metrics = ()
 
@@ -146,7 +146,7 @@ class EntityTyping(Marked, MultiLabel):
     description = "the types of a marked mention"
     accepted_inputs = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
-    own_layout = MarkedLayout(marks, has_several=True)
+    custom_layout = MarkedLayout(marks, has_several=True)
     default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:

@@ -21,7 +21,7 @@ from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import capitals_hint, missing_hint
-from hornbook.tasks.reading.texts import OwnTexts
+from hornbook.tasks.reading.texts import CustomTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import MIN_PROBABILITY, Predict
 
@@ -35,7 +35,7 @@ class MultiLabel(SequenceTask):
     name = "multi-label"
     description = "any number of labels per text"
     problem_type = "multi_label_classification"
-    own_layout = OwnTexts("multi_label_classification")
+    custom_layout = CustomTexts("multi_label_classification")
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
     mistake_order = "largest errors"
     has_labels = True

@@ -12,7 +12,7 @@ from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.sequence import SequenceTask
-from hornbook.tasks.reading.texts import OwnTexts
+from hornbook.tasks.reading.texts import CustomTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Predict
 
@@ -28,7 +28,7 @@ class Regression(SequenceTask):
     name = "regression"
     description = "one number per text"
     problem_type = "regression"
-    own_layout = OwnTexts("regression")
+    custom_layout = CustomTexts("regression")
     default_metrics = ("pearson", "spearman")
     mistake_order = "largest errors"
     number_metrics = ("pearson", "spearman", "mean_squared_error")

@@ -23,7 +23,7 @@ from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.infer_columns import PAIRS
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.similarity import SIMILAR, OwnSimilar
+from hornbook.tasks.reading.similarity import SIMILAR, CustomSimilarity
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
 from hornbook.tasks.task import Predict, Task, is_list_of_texts
 
@@ -57,7 +57,7 @@ class Similarity(Task):
     description = "vectors that are similar for similar texts"
     accepted_inputs = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample
-    own_layout = OwnSimilar()
+    custom_layout = CustomSimilarity()
     output = "vectors"
     problem_type = "regression"
     default_metrics = SCORED

@@ -22,7 +22,7 @@ from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, OwnSpans, is_squad
+from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, CustomSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
 from hornbook.tasks.task import Predict, Task, first_field
 from hornbook.tasks.windows import (
@@ -84,7 +84,7 @@ class Spans(Task):
     description = "an answer span in the text"
     accepted_inputs = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample
-    own_layout = OwnSpans()
+    custom_layout = CustomSpans()
     output = "spans"
     default_metrics = ("f1", "exact")
     in_percent = True
@@ -116,7 +116,7 @@ class Spans(Task):
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return cls.own_layout.read_inputs(path, notes)
+            return cls.custom_layout.read_inputs(path, notes)
         return None if registered.layout.takes_columns else registered.layout.read_inputs(path, notes)
 
     @classmethod

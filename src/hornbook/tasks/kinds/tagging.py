@@ -26,7 +26,7 @@ from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softma
 from hornbook.tasks.kinds.sequence import SAMPLE_TEXTS, run_and_decode
 from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.tagging import OWN_TAGS, WORDS, read_sentences, sentence_in, words_of
+from hornbook.tasks.reading.tagging import CUSTOM_TAGS, WORDS, read_sentences, sentence_in, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.task import Predict, Task, first_field, is_list_of_texts
 from hornbook.tasks.windows import split_windows
@@ -51,7 +51,7 @@ class Tagging(Task):
     description = "one tag per word"
     accepted_inputs = "a text, or a list of words"
     example = TaggedExample
-    own_layout = OWN_TAGS
+    custom_layout = CUSTOM_TAGS
     output = "tokens"
     default_metrics = ("entity_f1", "tag_accuracy")
     has_labels = True

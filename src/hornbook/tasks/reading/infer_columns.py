@@ -224,7 +224,7 @@ def _text(table: RowTable, columns: list[Column]) -> str:
         return named[0].name
     candidates = [column for column in columns if column in named or lengths[column.name] > COMPARABLE_LENGTH * longest]
     if len(candidates) != 1:
-        raise _unclear(table, "text", candidates)
+        raise _unclear_column_error(table, "text", candidates)
     return candidates[0].name
 
 
@@ -253,7 +253,7 @@ def _label(
         return None, ()
     if problem_type == "regression" and not candidates:
         _refuse_unread_numbers(table, columns)
-    error = _unclear(table, "label", candidates)
+    error = _unclear_column_error(table, "label", candidates)
     if problem_type == "single_label_classification" and candidates and all(each.is_binary for each in candidates):
         error = ValueError(f"{error}, or give task='multi-label' to predict all of them")
     raise error
@@ -281,7 +281,7 @@ def _is_date(value: Any) -> bool:
     return isinstance(value, str) and TIME.fullmatch(value.strip()) is not None
 
 
-def _unclear(table: RowTable, role: str, candidates: list[Column]) -> ValueError:
+def _unclear_column_error(table: RowTable, role: str, candidates: list[Column]) -> ValueError:
     unread = next((row for row in table.rows if row.defect is not None), None)
     if not table.columns and unread is not None:
         return ValueError(

@@ -22,7 +22,7 @@ from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.table_files import FORMATS, is_streamed, line_pieces, read_table, table_pieces
 from hornbook.tasks.reading.tagging import WORDS
 from hornbook.tasks.reading.text_files import lines_of
-from hornbook.tasks.reading.texts import OwnTexts, PublishedTable
+from hornbook.tasks.reading.texts import CustomTexts, PublishedTable
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.task import Task
@@ -171,8 +171,8 @@ def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]
 
 
 def _from_table(table: RowTable, task_class: type[Task], notes: Notes) -> list[Example]:
-    layout, text, requested = task_class.own_layout, None, notes.requested
-    if isinstance(layout, OwnTexts):
+    layout, text, requested = task_class.custom_layout, None, notes.requested
+    if isinstance(layout, CustomTexts):
         if len(table.columns) == 1 and not requested and not requested.trained_columns:
             requested = RequestedColumns(table.columns[0])
         columns = infer_columns(table, requested, layout.problem_type, needs_label=False)

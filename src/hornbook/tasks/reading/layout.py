@@ -23,7 +23,7 @@ TEXT_SUFFIXES = {".txt", ".md", ".gz"}
 SHARD = re.compile(r"-\d+-of-\d+\.")
 
 
-def own_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
+def custom_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
     """Patterns for a user's own folder: train.csv, validation.jsonl, test-00000-of-00002.parquet and similar."""
     return {
         split: [
@@ -40,7 +40,7 @@ def own_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
 class FileLayout:
     """How the files of a data set are found and read. `folder`: name of the subfolder where they may be."""
 
-    files: Patterns = field(default_factory=own_patterns)
+    files: Patterns = field(default_factory=custom_patterns)
     folder: str = ""
     takes_columns: bool = False  # the user may name columns
 

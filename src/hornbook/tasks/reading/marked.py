@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.tasks.reading.cells import as_text, detect_separator, label_list_parser, parse_int, parse_label
 from hornbook.tasks.reading.columns import find_column, key_column
-from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table, own_patterns
+from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, custom_patterns, main_table
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, object_row
 from hornbook.tasks.reading.text_files import read_text
@@ -78,7 +78,7 @@ class MarkedLayout(TabularLayout):
     marks: tuple[str, ...]
     has_several: bool
 
-    def is_own_format(self, path: Path) -> bool:
+    def is_semeval(self, path: Path) -> bool:
         """Whether a file that is no table is in the published format of SemEval-2010 task 8."""
         if path.suffix.lower() != ".txt":
             return False
@@ -252,5 +252,5 @@ SEMEVAL_FILES: Patterns = {
 }
 
 
-UFET = MarkedLayout(("[ENT]",), True, files=own_patterns((".json", ".jsonl")), folder="ufet", takes_columns=False)
+UFET = MarkedLayout(("[ENT]",), True, files=custom_patterns((".json", ".jsonl")), folder="ufet", takes_columns=False)
 SEMEVAL = MarkedLayout(("[HD]", "[TL]"), False, files=SEMEVAL_FILES, folder="semeval2010_task8", takes_columns=False)

@@ -54,7 +54,7 @@ def read(
     if isinstance(data, str | Path):
         splits = _from_files(registered, Path(data).expanduser(), notes, default_split)
     else:
-        splits = registered.own_layout.from_tables(_tables(data, notes, default_split), notes)
+        splits = registered.custom_layout.from_tables(_tables(data, notes, default_split), notes)
     return _data_set(registered, splits, notes, seed=seed, held_out=held_out)
 
 
@@ -76,7 +76,7 @@ def _from_files(registered: RegisteredTask, path: Path, notes: Notes, default_sp
     layout = registered.layout
     paths = find_splits(path, layout.files, layout.folder)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
-        layout = registered.own_layout
+        layout = registered.custom_layout
         paths = find_splits(path, layout.files)
     if not paths:
         raise ValueError(no_files_message(path, registered.layout.files, layout.files))

@@ -33,7 +33,7 @@ class SimilarityColumns:
 
 
 @dataclass(frozen=True)
-class OwnSimilar(TabularLayout):
+class CustomSimilarity(TabularLayout):
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         splits: Splits = {}
         for split, table in tables.items():

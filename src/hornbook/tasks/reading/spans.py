@@ -162,7 +162,7 @@ def nearest(passage: str, text: str, start: int) -> int:
 
 
 @dataclass(frozen=True)
-class OwnSpans(TabularLayout):
+class CustomSpans(TabularLayout):
     """Tables with columns for the question, the passage, the answer and optionally its start; or SQuAD's JSON."""
 
     allows_no_answer: bool = False

@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hornbook.data.csv_dialect import DELIMITERS, Dialect, Record, csv_records, detected, is_plain, plain_records
 from hornbook.extras import import_extra
@@ -30,6 +30,7 @@ NOT_STREAMED = (".json", ".xlsx")  # one value or archive
 PIECE_BYTES = 1 << 24  # of a larger file
 PIECE_ROWS = 1_024
 BLANK = ("bad_row", "the line is blank")
+T = TypeVar("T")
 
 
 class _OpenTable(NamedTuple):
@@ -51,15 +52,18 @@ def table_pieces(path: Path, notes: Notes) -> Iterator[RowTable]:
     """The table in a file as tables of some of its rows, so that memory is bounded. What is detected, such as the
     delimiter, is detected at the beginning of the file."""
     opened = _open_table(path, notes, PIECE_BYTES)
-    rows = iter(opened.rows)
-    while piece := list(islice(rows, PIECE_ROWS)):
-        yield _as_table(path, piece, opened)
+    for rows in _in_pieces(opened.rows):
+        yield _as_table(path, rows, opened)
 
 
 def line_pieces(path: Path, notes: Notes) -> Iterator[list[str]]:
     """The lines of a text file, some of them at a time."""
-    lines = lines_of(path, notes, PIECE_BYTES)
-    while piece := list(islice(lines, PIECE_ROWS)):
+    return _in_pieces(lines_of(path, notes, PIECE_BYTES))
+
+
+def _in_pieces(items: Iterable[T]) -> Iterator[list[T]]:
+    items = iter(items)
+    while piece := list(islice(items, PIECE_ROWS)):
         yield piece
 
 

@@ -12,7 +12,15 @@ from typing import Any
 from hornbook.metrics.tagging import ENTITY_TAG
 from hornbook.tasks.reading.cells import as_label, as_text
 from hornbook.tasks.reading.columns import find_column, key_column
-from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout, own_patterns
+from hornbook.tasks.reading.layout import (
+    INPUT_SPLIT,
+    FileLayout,
+    Paths,
+    Patterns,
+    Tables,
+    TabularLayout,
+    custom_patterns,
+)
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
 from hornbook.tasks.reading.table_files import FORMATS, read_table
@@ -258,7 +266,7 @@ def read_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     if suffix in TABLES:
         return _table_of_sentences(path, notes)
     if suffix in COLUMN_FILES or _has_columns(list(lines_of(path, Notes()))):
-        return list(OWN_TAGS.read_file(path, "test", notes))
+        return CUSTOM_TAGS.read_inputs(path, notes)
     return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
 
 
@@ -280,15 +288,16 @@ def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     else:
         column = find_column(table, name, WORDS, "text", num_sure=2)
     notes.log(f"columns: words = '{column}'")
-    sentences = []
-    for index, row in enumerate(table.rows):
-        if row.defect:
-            notes.add_problem(f"kept_{row.defect[0]}", table.file, row.place, row.defect[1])
-        sentences.append(sentence_in(str(index), row.fields.get(column), column))
-    return sentences
+
+    def convert(row: Row, key: str) -> tuple[TaggedExample, None]:
+        return sentence_in(key, row.fields.get(column), column), None
+
+    return convert_rows(table, None, INPUT_SPLIT, notes, convert)
 
 
-OWN_TAGS = ConllLayout(files=own_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2")))
+CUSTOM_TAGS = ConllLayout(
+    files=custom_patterns((*TABLES, ".tsv", ".txt", ".conll", ".conllu", ".bio", ".iob", ".iob2"))
+)
 CONLL_FILES: Patterns = {
     "train": ("eng.train", "train.txt", "train.conll", "*.train"),
     "dev": ("eng.testa", "valid.txt", "dev.txt", "validation.txt", "dev.conll", "valid.conll", "*.testa"),

@@ -78,7 +78,7 @@ def _label_cell(row: Row, columns: ColumnRoles) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnTexts(TabularLayout):
+class CustomTexts(TabularLayout):
     """Tables of texts or pairs, labelled with a class, several classes or a number."""
 
     problem_type: ProblemType

@@ -21,7 +21,7 @@ from hornbook.data.problems import problem_lines
 from hornbook.lifecycle.run_folder import Log
 from hornbook.tasks.reading.cells import as_text, is_missing
 from hornbook.tasks.reading.coqa import read_conversations
-from hornbook.tasks.reading.layout import find_splits, no_files_message, own_patterns
+from hornbook.tasks.reading.layout import custom_patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.rows import key_of
@@ -118,7 +118,7 @@ def _labelled(task: TextTask, key: str, fields: dict[str, str], answers: tuple[s
 def _patterns(source: ExampleSource) -> dict[str, tuple[str, ...]]:
     """File name patterns of each split."""
     if source.layout == "columns":
-        patterns = own_patterns()
+        patterns = custom_patterns()
         default = {"train": tuple(patterns["train"]), "test": (*patterns["test"], *patterns["dev"])}
     elif source.layout == "parallel":
         suffix = source.languages[0]
