@@ -343,8 +343,8 @@ def predict_command(run: ReportedTaskRun) -> str:
 
 def python_code(run: ReportedTaskRun) -> str:
     return (
-        "from hornbook.inference.predictor import load_predictor\n\n"
-        f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{run.sample_input!r}])"
+        f"import hornbook\n\npredictor = hornbook.load_predictor({str(run.folder)!r})\n"
+        f"predictor.predict([{run.sample_input!r}])"
     )
 
 

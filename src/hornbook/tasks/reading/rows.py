@@ -92,6 +92,8 @@ def read_plain_table(path: Path, notes: Notes, unnamed: Sequence[str], header_ha
 def _table_in(path: Path, notes: Notes) -> RowTable:
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
+        if suffix.startswith((".conll", ".bio", ".iob")):
+            raise ValueError(f"{path} looks like a column file of words and tags: read it with task='tagging'")
         raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(FORMATS)}")
     if suffix == ".parquet":
         return _parquet_table(path, notes)
