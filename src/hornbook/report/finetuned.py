@@ -223,7 +223,8 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
     graph = ((run.record.get("settings") or {}).get("reason") or {}).get("graph")
     stages = [stage.summary for stage in run.earlier_stages]
     scores = {name: formatting.named_scores(values, run.in_percent) for name, values in run.splits.items()}
-    trained_on = f"{run.train_examples:,} examples" if run.train_examples is not None else ""
+    is_subset = run.train_examples != (data.get("examples") or {}).get("train")
+    trained_on = f"{run.train_examples:,} examples" if is_subset or run.copies_note else ""
     lines = [
         ("task", f"{run.name}: {run.kind_description}"),
         ("model", run.model + (", trained from random weights" if run.is_from_scratch else "")),
