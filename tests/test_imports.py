@@ -132,6 +132,11 @@ def test_corpus_building_and_reports_do_without_torch():
     assert not modules_after(f"{code}, hornbook.report.info, hornbook.terminal") & {"torch", "transformers"}
 
 
+def test_checking_data_does_without_torch():
+    code = "import hornbook\nhornbook.check([{'text': f'text {n}', 'label': 'ab'[n % 2]} for n in range(20)])"
+    assert "torch" not in modules_after(code)
+
+
 def test_descriptions_do_without_matplotlib():
     assert "matplotlib" not in modules_after(
         "import hornbook.report.info, hornbook.report.run_list, hornbook.report.card"

@@ -55,7 +55,7 @@ def test_slow_steps_are_measured_once(monkeypatch, tmp_path, tiny_corpus):
     monkeypatch.setattr(minutes.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(minutes, "mean_seconds_per_step", lambda *_: pytest.fail("measured again"))
     _, said = begun(tmp_path / "run", tiny_corpus, minutes=2)
-    assert "a step takes 20.5 s: 3 steps in the 1 min 18 s left of 2 minutes" in said
+    assert "a step takes 20.5 s: 3 steps in the 1 min 18 s left of 2 min" in said
     assert "note: a model learns little in 3 steps; use more minutes= or a smaller preset" in said
     assert said.index("measuring how long a step takes ...") < said.index(said[-1])
 

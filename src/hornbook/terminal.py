@@ -259,16 +259,16 @@ def web_display() -> Iterator:
 
 
 @contextlib.contextmanager
-def counting_display(activity: str, of_total: str = "") -> Iterator:
+def counting_display(activity: str, unit: str = "") -> Iterator:
     """Shows a counter, at first the `activity`: yields a function that takes (activity, number done so far) or, with
-    `of_total`, such as "of {:,} texts", (number done so far, total)."""
+    a `unit`, such as "texts", (number done so far, total)."""
     with log_console.status(activity) if _is_live() else contextlib.nullcontext() as status:
         show = _line_every_seconds() if status is None else status.update
 
         def count(activity: str, num_done: int) -> None:
             show(f"{activity}: {num_done:,}" if num_done else activity)
 
-        yield (lambda num_done, total: count(of_total.format(total), num_done)) if of_total else count
+        yield (lambda num_done, total: show(f"{activity}: {num_done:,} of {total:,} {unit}")) if unit else count
 
 
 @contextlib.contextmanager

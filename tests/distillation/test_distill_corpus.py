@@ -81,7 +81,7 @@ def test_a_distilbert_has_half_the_layers_of_any_teacher(tmp_path, teacher, tiny
     for name in ("width", "num_heads", "inner_width"):
         assert getattr(config, name) == getattr(theirs, name)
     assert any("in the shape of the teacher: width 32" in each for each in said)
-    assert any("starts from layers 1" in each for each in said)
+    assert any("is initialised from layer" in each for each in said)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["terms"].keys() == {"mlm", "logits", "hidden"}
     again = distill(teacher, "distilbert", tmp_path / "run", log=said.append, resume=True, **words)
     assert again.ended == "already finished" and again.step == 2
@@ -118,7 +118,7 @@ def test_it_starts_from_layers_of_the_teacher(tmp_path, teacher, tiny_corpus):
     said: list[str] = []
     overrides = {"optimizer.lr": 1e-30, "model.num_layers": 2}
     learn(teacher, "distilbert", tmp_path / "run", tiny_corpus, overrides, steps=1, log=said.append)
-    assert any("starts from layers 1, 3 of the teacher" in words for words in said)
+    assert any("is initialised from layers 1, 3 of the teacher" in words for words in said)
     student, taught = load_folder(tmp_path / "run")[0], load_folder(teacher)[0]
     for block, number in zip(student.blocks, (0, 2), strict=True):
         torch.testing.assert_close(block.state_dict(), taught.blocks[number].state_dict(), rtol=0, atol=1e-6)
@@ -134,7 +134,7 @@ def test_it_starts_from_layers_of_the_teacher(tmp_path, teacher, tiny_corpus):
     assert (other.blocks[0].fc1.weight - taught.blocks[0].fc1.weight).abs().max() > 0.01
     narrow: list[str] = []
     learn(teacher, "distilbert", tmp_path / "n", tiny_corpus, {"model.width": 16}, steps=1, log=narrow.append)
-    assert any("starts from random weights" in words for words in narrow)
+    assert any("is randomly initialised" in words for words in narrow)
     assert any("recipe tinybert" in words for words in narrow)
 
 
@@ -205,7 +205,7 @@ def test_a_gpt_learns_from_a_gpt(tmp_path, tiny_bpe):
     overrides = usual | {"model.num_layers": 2, "optimizer.lr": 1e-12}
     outcome = distill(teacher, None, out, overrides=overrides, **more)
     assert {"clm", "logits", "hidden"} <= outcome.last.keys()
-    assert any("starts from layers 1, 4 of the teacher" in words for words in said)
+    assert any("is initialised from layers 1, 4 of the teacher" in words for words in said)
     theirs, ours = load_file(teacher / "model.safetensors"), load_file(out / "model.safetensors")
     for name in ("h.1.mlp.c_fc.weight", "ln_f.weight", "wte.weight", "wpe.weight"):
         of = name.replace("h.1.", "h.3.")

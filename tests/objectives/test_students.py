@@ -170,8 +170,8 @@ def test_first_weights_from_every_other_layer():
     assert layers_to_copy(6, 12) == [1, 3, 5, 8, 10, 12] and layers_to_copy(1, 3) == [1]
     narrow = encoder(Distilbert, 9, width=12)
     untouched = {name: value.clone() for name, value in narrow.state_dict().items()}
-    assert "random weights: it has width 12 and the teacher 24" in initialize_from_teacher(narrow, teacher)
-    assert "random weights: one of it and the teacher has pre-norm" in initialize_from_teacher(
+    assert "randomly initialised: it has width 12 and the teacher 24" in initialize_from_teacher(narrow, teacher)
+    assert "randomly initialised: one of it and the teacher has pre-norm" in initialize_from_teacher(
         encoder(Gpt2, 9, ()), teacher
     )
     assert all(torch.equal(value, untouched[name]) for name, value in narrow.state_dict().items())

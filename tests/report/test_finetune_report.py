@@ -392,6 +392,14 @@ def test_info_of_a_run(make_task_run):
     assert said["trained on"] == "1,500 examples" and said["warning"] == "it answers 'good' whatever the text"
 
 
+def test_info_does_not_repeat_the_number_of_training_examples(make_task_run):
+    folder = make_task_run()
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"train_examples": 4000}))
+    said = dict(describe(folder)["lines"])
+    assert said["train examples"] == "4,000" and "trained on" not in said
+
+
 def test_teacher_and_augmented_copies_are_shown(make_task_run):
     folder = make_task_run(leave_out=PICTURES)
     run = json.loads((folder / "run.json").read_text())

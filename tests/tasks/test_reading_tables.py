@@ -267,6 +267,12 @@ def test_broken_parquet_and_unknown_kinds_are_errors(tmp_path):
         read("classification", tmp_path / "c.ods")
 
 
+def test_a_column_file_names_its_task(tmp_path):
+    (tmp_path / "ner.conll").write_text("Ada B-PER\nran O\n")
+    with pytest.raises(ValueError, match=r"ner.conll looks like a column file .* task='tagging'"):
+        read("classification", tmp_path / "ner.conll")
+
+
 def test_quotes_in_csv(tmp_path):
     rows = 'text,label\n"two\nlines, ""so""",1\na 5" disk,2\n"open,1\nlast,2\n'
     write(tmp_path, train__csv=rows)

@@ -145,7 +145,7 @@ def minimal_pairs_command(
     from hornbook.evaluation.minimal_pairs import minimal_pairs
 
     options = {"within_word": within_word, "direction": direction, "out": out, "weights": weights, "device": device}
-    with counting_display("scoring", "of {:,} sentences") as show:
+    with counting_display("scoring", "sentences") as show:
         result = minimal_pairs(model, data, **options, on_progress=show)
     mean = [("mean of the paradigms", result.mean)] if len(result.paradigms) > 1 else []
     rows = [
@@ -182,7 +182,7 @@ def perplexity(
     problems = Problems()
     loaded = hornbook.load(model, weights, device)
     options = {"text_column": text_column, "problems": problems}
-    with counting_display("reading", "of {:,} tokens") as show:
+    with counting_display("scoring", "tokens") as show:
         result = loaded.perplexity(file, stride, documents, **options, on_progress=show)
     log_problems(problems.to_dict())
     results = [result]

@@ -216,7 +216,7 @@ def features(
     check_writable(out.parent)
     refuse_existing_file(out, overwrite)
     options = {"layers": layers, "pooling": pooling, **reading, "device": device}
-    with counting_display("reading", "of {:,} texts") as show:
+    with counting_display("reading", "texts") as show:
         written = extract_features(model, Path(file), out, **options, on_progress=show)
     for line in written.messages:
         log(line)

@@ -43,7 +43,7 @@ def embed(
         raise ValueError("--append adds to the index and --overwrite replaces it: give only one of them")
     options = {"key": key, "dtype": dtype, "append": append, **reading, "device": device}
     replaced = overwriting(out, {"index", "unfinished index"}, overwrite)
-    with replaced, counting_display("reading", "embedded, of {:,} texts") as show:
+    with replaced, counting_display("embedding", "texts") as show:
         built = build_index(file, out, model, **options, log=log, on_progress=show)
     log_problems({kind: each for kind, each in built.problems.to_dict().items() if kind != "kept_empty_text"})
     print_result(f"{out}: {built.num_rows:,} texts, {built.dtype} vectors of width {built.width}, by {built.model}")
@@ -106,7 +106,7 @@ def evaluate_retrieval_command(
     if num_errors < 0:
         raise ValueError(f"--num-errors must be at least 0, not {num_errors}")
     judged = read_retrieval(data, split)
-    with counting_display("reading", "embedded, of {:,} documents") as show:
+    with counting_display("embedding", "documents") as show:
         result = evaluate_retrieval(model, judged, device=device, on_progress=show)
     log(result["embedding"])
     log(f"{result['queries']:,} queries of {split}, {result['documents']:,} documents")

@@ -30,7 +30,7 @@ def report(run: argument(Path, "Run folder.")) -> None:
 
     page = str(write_report(run))
     plots = [str(run / name) for name in PLOTS if (run / name).exists()]
-    print_result(" and ".join([page, *plots]))
+    print_result("\n".join([page, *plots]))
     print_json({"page": page, "pictures": plots})
 
 

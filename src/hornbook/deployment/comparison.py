@@ -181,7 +181,7 @@ def _degenerate_notes(models: Sequence[MeasuredModel]) -> list[str]:
     """Returns a note for each run that was recorded as degenerate, with the reason."""
     records = [(each.name, each.folder / "scores.json") for each in models]
     reasons = [(name, read_json(record).get("degenerate")) for name, record in records if record.is_file()]
-    return [f"{name} learned nothing: {reason}" for name, reason in reasons if reason]
+    return [f"{name}: {reason}" for name, reason in reasons if reason]
 
 
 def _recorded_score(model: MeasuredModel, metric_for_best: str) -> dict | None:

@@ -124,11 +124,12 @@ def initialize_from_teacher(student: Transformer, teacher: Transformer) -> str:
     Returns a description of what was copied."""
     ours, theirs = student.config, teacher.config
     if difference := _difference(ours, theirs):
-        return f"starts from random weights: {difference}"
+        return f"is randomly initialised: {difference}"
     layers = layers_to_copy(ours.num_layers, theirs.num_layers)
     for block, layer in zip(student.blocks, layers, strict=True):
         block.load_state_dict(teacher.blocks[layer - 1].state_dict())
-    copied = [f"layers {', '.join(map(str, layers))} of the teacher"]
+    numbers = ", ".join(map(str, layers))
+    copied = [f"layer{'s' if len(layers) > 1 else ''} {numbers} of the teacher"]
     if student.norm is not None and teacher.norm is not None:
         student.norm.load_state_dict(teacher.norm.state_dict())
     if ours.embedding_width == theirs.embedding_width and ours.vocab_size == theirs.vocab_size:
@@ -139,7 +140,7 @@ def initialize_from_teacher(student: Transformer, teacher: Transformer) -> str:
             if all(heads) and ours.tied == theirs.tied:
                 heads[0].load_state_dict(heads[1].state_dict())
                 copied.append("its vocabulary head")
-    return f"starts from {', '.join(copied)}"
+    return f"is initialised from {', '.join(copied)}"
 
 
 def _difference(ours, theirs) -> str | None:

@@ -213,7 +213,8 @@ class ReportedTaskRun(ReportedRun):
         """What was trained, on what: (label, text), an empty text where there is none. `hornbook info`, the page and
         the model card show them."""
         data, best_step = self.data, (self.best_validation or {}).get("step")
-        trained_on = f"{self.train_examples:,} examples" if self.train_examples is not None else ""
+        is_subset = self.train_examples != (data.get("examples") or {}).get("train")
+        trained_on = f"{self.train_examples:,} examples" if is_subset or self.copies_note else ""
         return [
             ("task", f"{self.name}: {self.kind_description}"),
             ("model", self.model + (", trained from random weights" if self.is_from_scratch else "")),
@@ -354,8 +355,8 @@ def predict_command(run: ReportedTaskRun) -> str:
 
 def python_code(run: ReportedTaskRun) -> str:
     return (
-        "from hornbook.inference.predictor import load_predictor\n\n"
-        f"predictor = load_predictor({str(run.folder)!r})\npredictor.predict([{run.sample_input!r}])"
+        f"import hornbook\n\npredictor = hornbook.load_predictor({str(run.folder)!r})\n"
+        f"predictor.predict([{run.sample_input!r}])"
     )
 
 

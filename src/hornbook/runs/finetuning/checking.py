@@ -1,21 +1,19 @@
 """`hornbook.check`: reports how fine-tuning would read the data and how long it would take, without training."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hornbook.lifecycle.run_folder import Log, ignore
-from hornbook.runs.finetuning.inputs import Inputs, open_inputs
-from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
-from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.single_run import planned
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import length_quantiles, summarize
-from hornbook.train.runtime import configure_torch, torch_settings_restored
+
+if TYPE_CHECKING:
+    from hornbook.runs.finetuning.inputs import Inputs
+    from hornbook.runs.finetuning.record import FinetuneRequest
 
 AUTO = "auto"  # the built-in model for the language of the texts
 
 
-@torch_settings_restored()
 def check(
     data: Any,
     task: str = "classification",
@@ -62,17 +60,32 @@ def check(
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     if model is None:
         return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
+    from hornbook.runs.finetuning.record import FinetuneRequest
+
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
     name = None if model == AUTO else model
     request = FinetuneRequest.of(name, data, task, **columns, **options, overrides=overrides)
+    return _with_training_time(request, data, num_runs, log)
+
+
+def _with_training_time(
+    request: "FinetuneRequest", data: Any, num_runs: int, log: Log
+) -> dict[str, Any]:
+    """The summary with the lengths in tokens and the expected training time. It imports torch, which takes seconds."""
+        from hornbook.runs.finetuning.inputs import open_inputs
+    from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
+    from hornbook.runs.finetuning.single_run import planned
+    from hornbook.train.runtime import configure_torch, torch_settings_restored
+
     inputs = open_inputs(request, data, log)
     settings, runtime = planned(inputs)
-    configure_torch(runtime)
     inputs = inputs.replaced(settings=settings)
-    job, network = build_job(inputs, runtime, ignore)
     num_steps = settings.schedule.steps
     num_timed = min(NUM_TIMED, num_steps)
-    seconds, step_seconds = expected_seconds(job, inputs, runtime, num_steps, num_timed)
+    with torch_settings_restored():
+        configure_torch(runtime)
+        job, network = build_job(inputs, runtime, ignore)
+        seconds, step_seconds = expected_seconds(job, inputs, runtime, num_steps, num_timed)
     training = {
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "epochs": settings.epochs,
@@ -85,7 +98,7 @@ def check(
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": training}
 
 
-def _tokens(inputs: Inputs) -> dict[str, Any]:
+def _tokens(inputs: "Inputs") -> dict[str, Any]:
     """Sequence lengths including special tokens, each window counted separately."""
     tokens: dict[str, Any] = {}
     for split, encoded in (("train", inputs.encoded_train), ("dev", inputs.encoded_dev)):

@@ -54,7 +54,7 @@ def with_batch_that_fits(
             overrides["batch.tokens"] = fitting
             log(
                 f"batches of {fitting:,} tokens instead of the published {published:,}, for more steps in "
-                f"{minutes:g} minutes; batch_tokens= of {published} keeps the published size"
+                f"{minutes:g} min; batch_tokens= of {published} keeps the published size"
             )
     default = run.settings.validation.tokens
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
@@ -118,7 +118,7 @@ def with_steps_in(
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
     validation_seconds = mean * run.num_held_out_tokens / settings.batch.tokens * FORWARD_SHARE
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
-    log(f"a step takes {mean:.3g} s: {counted(steps, 'step')} in the {duration(left)} left of {minutes:g} minutes")
+    log(f"a step takes {mean:.3g} s: {counted(steps, 'step')} in the {duration(left)} left of {minutes:g} min")
     if steps < FEW_STEPS:
         advice = "more minutes= or a smaller preset"
         if settings.batch.tokens > SMALLEST_BATCH:

@@ -88,6 +88,8 @@ def _as_table(path: Path, rows: list[Row], opened: _OpenTable) -> RowTable:
 def _open_table(path: Path, notes: Notes, num_bytes: int) -> _OpenTable:
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
+        if suffix.startswith((".conll", ".bio", ".iob")):
+            raise ValueError(f"{path} looks like a column file of words and tags: read it with task='tagging'")
         raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(FORMATS)}")
     if suffix == ".parquet":
         return _OpenTable(_parquet_rows(path, notes))
