@@ -76,18 +76,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    low: float | None = None,
-    above: float | None = None,
-    high: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A dataclass field with a default, a doc line and, for numbers, a range. A subclass that redeclares the field
-    without a range inherits the range."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "range": Range(low, above, high, below)})
+def setting(default: Any, doc: str, **bounds: float) -> Any:
+    """A dataclass field with a default, a doc line and, for numbers, the bounds of a `Range`. A subclass that
+    redeclares the field without bounds inherits them."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "range": Range(**bounds)})
 
 
 class ValidatedSettings:

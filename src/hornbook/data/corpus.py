@@ -161,7 +161,9 @@ def verify(folder: Path, manifest: dict) -> None:
     """Compares each shard file of a corpus once with the sha256 in the manifest; raises a `ValueError` that names the
     first that differs. `chunks/verified.json` records the size and change time (ctime) of every verified file, so that
     opening the corpus again reads nothing. A copy has other change times and is verified again."""
-    verified, parts = _read_verified(folder), parts_of(manifest["settings"])
+    verified, parts = [], parts_of(manifest["settings"])
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # not verified yet, or a damaged record
+        verified = list(read_json(folder / VERIFIED)["shards"])
     stamps = [
         {part: _stamp(shard_file(folder, index, part)) for part in parts} for index in range(len(manifest["shards"]))
     ]
@@ -177,13 +179,6 @@ def verify(folder: Path, manifest: dict) -> None:
         list(pool.map(check, unverified))
     with contextlib.suppress(OSError):  # on a read-only disk the files are verified each time
         write_json(folder / VERIFIED, {"shards": stamps})
-
-
-def _read_verified(folder: Path) -> list:
-    with contextlib.suppress(OSError, ValueError):
-        stamps = read_json(folder / VERIFIED).get("shards")
-        return stamps if isinstance(stamps, list) else []
-    return []
 
 
 def _stamp(file: Path) -> list[int]:
