@@ -33,6 +33,7 @@ VERIFIED = Path("chunks") / "verified.json"
 SMALL_CORPUS_DOCUMENTS = 100_000
 MIN_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
 MAX_HELD_OUT_FRACTION = 0.05
+OPEN_FILES = 10_240  # where there is no hard limit; macOS refuses an unlimited number
 
 
 class Corpus:
@@ -190,11 +191,12 @@ def _stamp(file: Path) -> list[int]:
 
 
 def allow_open_files() -> None:
-    """Raises the open-file limit of this process as far as it may: each mapped file counts, and 1,024 is a common
-    limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # the system may enforce a limit below the hard one
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Raises the open-file limit of this process: each mapped file counts, and 1,024 is a common limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        limit = max(soft, OPEN_FILES) if hard == resource.RLIM_INFINITY else hard
+        with contextlib.suppress(OSError, ValueError):  # the system may enforce a limit below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def scrambled(values: np.ndarray) -> np.ndarray:
