@@ -76,18 +76,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    low: float | None = None,
-    above: float | None = None,
-    high: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A dataclass field with a default, a doc line and, for numbers, a range. A subclass that redeclares the field
-    without a range inherits the range."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "range": Range(low, above, high, below)})
+def setting(default: Any, doc: str, **bounds: float) -> Any:
+    """A dataclass field with a default, a doc line and, for numbers, the bounds of a `Range`. A subclass that
+    redeclares the field without bounds inherits them."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "range": Range(**bounds)})
 
 
 class ValidatedSettings:
@@ -219,24 +211,20 @@ def refuse_unused(settings: Any, names: Iterable[str]) -> None:
 
 def with_overrides(settings: S, overrides: Mapping[str, Any], prefix: str = "") -> S:
     """A copy of `settings` with `overrides` (dotted name -> value) applied; strings are parsed as the field's type."""
+    known = [each.name for each in iter_settings(settings)]
+    hints, values = _hints(type(settings)), {}
     by_group: dict[str, dict[str, Any]] = {}
-    direct: dict[str, Any] = {}
-    hints = _hints(type(settings))
     for name, value in overrides.items():
+        if name not in known:
+            raise _unknown(name, known)
         head, _, rest = name.partition(".")
-        is_group = head in hints and dataclasses.is_dataclass(getattr(settings, head))
-        if head not in hints or is_group != bool(rest):
-            raise _unknown(name, [known.name for known in iter_settings(settings)])
-        if is_group:
+        if rest:
             by_group.setdefault(head, {})[rest] = value
         else:
-            direct[head] = parsed(value, hints[head], prefix + name) if isinstance(value, str) else value
+            values[head] = parsed(value, hints[head], prefix + name) if isinstance(value, str) else value
     for head, group in by_group.items():
-        try:
-            direct[head] = with_overrides(getattr(settings, head), group, f"{prefix}{head}.")
-        except UnknownSetting as error:
-            raise _unknown(f"{head}.{error.name}", [known.name for known in iter_settings(settings)]) from None
-    return dataclasses.replace(settings, **direct)
+        values[head] = with_overrides(getattr(settings, head), group, f"{prefix}{head}.")
+    return dataclasses.replace(settings, **values)
 
 
 class UnknownSetting(ValueError):

@@ -272,10 +272,7 @@ MANY_SHARDS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, int(sys.argv[2])))
 from hornbook.data.corpus import Corpus
-try:
-    corpora = [Corpus(sys.argv[1]) for _ in range(2)]
-except ValueError as error:
-    sys.exit(f"ValueError: {error}")
+corpora = [Corpus(sys.argv[1]) for _ in range(2)]
 print(sum(int(shard.tokens[-1] > 0) for corpus in corpora for shard in corpus.shards))
 """
 
@@ -286,9 +283,7 @@ def test_more_shards_than_files_may_be_open(tmp_path, tokenizer_folder):
     folder = tmp_path / "corpus"
     num_shards = len(build_corpus(text, tokenizer_folder, folder, workers=0, shard_tokens=40)["shards"])
     assert num_shards > 60
-    run = [sys.executable, "-c", MANY_SHARDS, str(folder)]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    ended = subprocess.run([*run, str(hard)], capture_output=True, text=True)
+    run = [sys.executable, "-c", MANY_SHARDS, str(folder), str(hard)]
+    ended = subprocess.run(run, capture_output=True, text=True)
     assert ended.stdout.split() == [str(2 * num_shards)], ended.stderr
-    ended = subprocess.run([*run, "100"], capture_output=True, text=True)
-    assert "ulimit -n" in ended.stderr and "Traceback" not in ended.stderr

@@ -28,8 +28,8 @@ def test_files_are_sorted_by_path_and_no_folder_is_visited_twice(folder):
 
 
 def test_a_file_is_found_before_the_next_one_is_looked_at(folder, monkeypatch):
-    looked_at, of = [], sources.Source.of
-    monkeypatch.setattr(sources.Source, "of", lambda path: looked_at.append(path) or of(path))
+    looked_at, from_path = [], sources.Source.from_path
+    monkeypatch.setattr(sources.Source, "from_path", lambda path: looked_at.append(path) or from_path(path))
     for number, _ in enumerate(find_sources(folder), 1):
         assert len(looked_at) == number
 

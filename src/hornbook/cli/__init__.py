@@ -53,8 +53,7 @@ def main() -> None:
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("HORNBOOK_TRACEBACK") or not _is_for_the_user(error):
             raise
-        if not torchrun.is_already_printed(str(error)):
-            print_error(f"rank {torchrun.rank()}: {error}" if torchrun.rank() else error)
+        print_error(f"rank {torchrun.rank()}: {error}" if torchrun.rank() else error)
         sys.exit(2)
 
 

@@ -196,7 +196,5 @@ def difference(built: dict, requested: dict, folder: Path, paths: Sequence[str |
         return ""
     before = read_sources(folder / SOURCES) if (folder / SOURCES).exists() else ()
     pairs = zip_longest(before, find_sources(paths))  # one at a time, as there may be millions
-    old, new = next((old, new) for old, new in pairs if old != new)
-    if old is not None and new is not None and old.path == new.path:
-        return f"{old.path} has changed since (size or modification time)"
-    return f"the files differ, first {(new or old).path}"
+    different = next((new or old for old, new in pairs if old != new), None)
+    return f"the files differ, first {different.path}" if different else "the files differ"

@@ -18,7 +18,7 @@ from hornbook.data.sources import ByteReader, format_of
 
 SEQUENCE_WORDS = 13  # consecutive words that documents and evaluation sets must not share
 EXCLUDED = "excluded.npy"  # hashes of the sequences, in the folder of a corpus while it is built
-FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
+EVALUATION_FORMATS = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 
 class ExcludedTexts:
@@ -60,15 +60,15 @@ def _files(path: Path) -> list[Path]:
         files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith(("train", ".")))
     else:
         files = [path]
-    files = [file for file in files if format_of(str(file), FORMATS)]
+    files = [file for file in files if format_of(str(file), EVALUATION_FORMATS)]
     if not files:
-        raise ValueError(f"{path} has no file to exclude: give one of {', '.join(FORMATS)}")
+        raise ValueError(f"{path} has no file to exclude: give one of {', '.join(EVALUATION_FORMATS)}")
     return files
 
 
 def _texts(path: Path) -> Iterator[str]:
     """All texts in a file. A .txt, .csv or .tsv is one text: sequences across the ends of fields do no harm."""
-    kind = format_of(str(path), FORMATS)[0]
+    kind = format_of(str(path), EVALUATION_FORMATS)[0]
     if kind == ".parquet":
         yield from _parquet_texts(path)
         return

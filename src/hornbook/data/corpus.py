@@ -33,6 +33,7 @@ VERIFIED = Path("chunks") / "verified.json"
 SMALL_CORPUS_DOCUMENTS = 100_000
 MIN_HELD_OUT_TOKENS = 50_000  # with fewer, the loss varies by more than 0.02 between random masks
 MAX_HELD_OUT_FRACTION = 0.05
+OPEN_FILES = 10_240  # where there is no hard limit; macOS refuses an unlimited number
 
 
 class Corpus:
@@ -161,7 +162,9 @@ def verify(folder: Path, manifest: dict) -> None:
     """Compares each shard file of a corpus once with the sha256 in the manifest; raises a `ValueError` that names the
     first that differs. `chunks/verified.json` records the size and change time (ctime) of every verified file, so that
     opening the corpus again reads nothing. A copy has other change times and is verified again."""
-    verified, parts = _read_verified(folder), parts_of(manifest["settings"])
+    verified, parts = [], parts_of(manifest["settings"])
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # not verified yet, or a damaged record
+        verified = list(read_json(folder / VERIFIED)["shards"])
     stamps = [
         {part: _stamp(shard_file(folder, index, part)) for part in parts} for index in range(len(manifest["shards"]))
     ]
@@ -179,13 +182,6 @@ def verify(folder: Path, manifest: dict) -> None:
         write_json(folder / VERIFIED, {"shards": stamps})
 
 
-def _read_verified(folder: Path) -> list:
-    with contextlib.suppress(OSError, ValueError):
-        stamps = read_json(folder / VERIFIED).get("shards")
-        return stamps if isinstance(stamps, list) else []
-    return []
-
-
 def _stamp(file: Path) -> list[int]:
     try:
         status = file.stat()
@@ -195,11 +191,12 @@ def _stamp(file: Path) -> list[int]:
 
 
 def allow_open_files() -> None:
-    """Raises the open-file limit of this process as far as it may: each mapped file counts, and 1,024 is a common
-    limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # the system may enforce a limit below the hard one
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Raises the open-file limit of this process: each mapped file counts, and 1,024 is a common limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        limit = max(soft, OPEN_FILES) if hard == resource.RLIM_INFINITY else hard
+        with contextlib.suppress(OSError, ValueError):  # the system may enforce a limit below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def scrambled(values: np.ndarray) -> np.ndarray:

@@ -1,35 +1,24 @@
 """Loads batches in order, prefetched by worker processes. The loader's only state is the number of the next batch."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from hornbook.batch import Batch
 from hornbook.lifecycle.stopping import die_with_parent, ignore_signals, kill_at_exit
 
 
-class _Batches(Dataset):
-    """A `Dataset` whose item k is batch k."""
-
-    def __init__(self, make_batch: Callable[[int], Batch]):
-        self.make_batch = make_batch
-
-    def __getitem__(self, index: int) -> Batch:
-        return self.make_batch(index)
-
-
 def batches(
-    make_batch: Callable[[int], Batch], indices: Iterable[int], num_workers: int, device: torch.device
+    make_batch: Callable[[int], Batch], indices: Sequence[int], num_workers: int, device: torch.device
 ) -> Iterator[Batch]:
     """Yields `make_batch(k)` on the device for each k in `indices`, in order for any number of workers."""
     if num_workers:
         kill_at_exit()
     loader = DataLoader(
-        _Batches(make_batch),
-        sampler=indices,
-        batch_size=None,
-        collate_fn=_identity,
+        indices,
+        batch_size=None,  # so `collate_fn` is called with a single index
+        collate_fn=make_batch,
         num_workers=num_workers,
         prefetch_factor=4 if num_workers else None,
         pin_memory=device.type == "cuda",
@@ -37,10 +26,6 @@ def batches(
     )
     for batch in loader:
         yield batch.to(device)
-
-
-def _identity(batch: Batch) -> Batch:
-    return batch
 
 
 def _start_worker(_: int) -> None:

@@ -8,7 +8,6 @@ A corpus that is linked to a graph has two more:
 entity_tokens  first token of each mention      entity_ids   number of its entity in the graph
 """
 
-import errno
 import hashlib
 import json
 from collections import defaultdict
@@ -183,16 +182,8 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def open_shard(folder: Path, index: int, parts: tuple[str, ...] = PARTS) -> Shard:
     """Opens a shard whose files are verified (`corpus.py`)."""
-    try:
-        # Plain views of the memory maps: slicing an np.memmap is 5 times slower.
-        return Shard(*(np.asarray(load_array(shard_file(folder, index, part), mmap_mode="r")) for part in parts))
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            raise
-        raise ValueError(
-            f"{folder} cannot be opened, because too many files are open: raise the limit (ulimit -n), or build the "
-            "corpus with larger shards"
-        ) from None
+    # Plain views of the memory maps: slicing an np.memmap is 5 times slower.
+    return Shard(*(np.asarray(load_array(shard_file(folder, index, part), mmap_mode="r")) for part in parts))
 
 
 def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int:

@@ -1,5 +1,8 @@
-"""The request of a command: its options, and overrides of settings by dotted name; and its comparison with the recorded
-one: options that are given again must equal the recorded ones; the others are taken from the record."""
+"""The request of a command: its options, and overrides of settings by dotted name.
+
+A resumed command compares its request with the recorded one: an option that is given again must have the recorded
+value, and one that is left out is taken from the record.
+"""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +31,7 @@ SETTING_OF = {
     "reason_graph": "reason.graph",
     "reason_vectors": "reason.vectors",
 }
-SHOWN_AS = {"init_from": "init_from="}  # named as an argument, as the option of the command line has another name
+SHOWN_AS = {"init_from": "init_from="}  # in errors; `cli/options.py` turns it into the option, --from
 
 
 def as_overrides(**options: Any) -> dict[str, Any]:

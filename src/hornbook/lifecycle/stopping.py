@@ -16,7 +16,7 @@ from types import FrameType
 from hornbook.lifecycle.locking import holds_a_lock
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-STATUS = 130  # exit status of an interrupted process, by shell convention
+EXIT_STATUS = 130  # exit status of an interrupted process, by shell convention
 STOPPED = "hornbook: stopped"
 STOPPING = "stopping: a checkpoint is saved after this step; Ctrl-C again ends without saving"
 
@@ -52,7 +52,7 @@ def begin_work() -> None:
 def finish() -> None:
     """Called when the command has ended: a signal during interpreter shutdown then exits without further output."""
     for each in stop_signals():
-        signal.signal(each, lambda *_: os._exit(STATUS))
+        signal.signal(each, lambda *_: os._exit(EXIT_STATUS))
 
 
 def end_at_once() -> None:
@@ -65,7 +65,7 @@ def end_at_once() -> None:
     show_cursor = "\x1b[?25h\n" if os.isatty(2) else ""  # a progress bar hides it
     with contextlib.suppress(OSError):
         os.write(2, f"{show_cursor}{STOPPED}\n".encode())
-    os._exit(STATUS)
+    os._exit(EXIT_STATUS)
 
 
 def _stop(signal_number: int, frame: FrameType | None) -> None:
@@ -102,11 +102,8 @@ def interruptible() -> Iterator[None]:
     if _is_command or threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {each: signal.signal(each, interrupt) for each in stop_signals() if each != signal.SIGINT}
+    others = [each for each in stop_signals() if each != signal.SIGINT]
+    before = {each: signal.signal(each, signal.default_int_handler) for each in others}
     try:
         yield
     finally:
@@ -131,13 +128,9 @@ class Signals:
         self.previous: dict = {}  # the handlers before
 
     def __enter__(self) -> "Signals":
-        if _are_handlers_disabled:
-            return self
-        for each in stop_signals():
-            try:
-                self.previous[each] = signal.signal(each, self._handle)
-            except ValueError:  # not in the main thread: stopping is up to the caller
-                break
+        is_main_thread = threading.current_thread() is threading.main_thread()  # elsewhere it is up to the caller
+        if is_main_thread and not _are_handlers_disabled:
+            self.previous = {each: signal.signal(each, self._handle) for each in stop_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:

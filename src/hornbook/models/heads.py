@@ -18,6 +18,7 @@ from hornbook.batch import Batch
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 
 TokenPooling = Literal["cls", "lasttoken"]  # the first or the last token, as in `sentence-transformers`
+RowLosses = Callable[..., Tensor]  # (our logits, a teacher's, dim) to the loss of each row
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
 
 
@@ -31,9 +32,6 @@ class ClsLayer(nn.Module):
 
     def forward(self, cls_ND: Tensor) -> Tensor:
         return self.activation(self.dense(self.dropout(cls_ND)))
-
-
-RowLosses = Callable[..., Tensor]  # (our logits, a teacher's, dim) to the loss of each row
 
 
 class TaskHead(nn.Module):

@@ -60,22 +60,11 @@ class ErnieObjective(MlmObjective):
             self.weights = {**self.weights, TERM: settings.entity_weight}
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
-        step_inputs = super().prepare(batch, seed)
-        entities, device = batch.entities, batch.ids_T.device
-        num_real = int(entities.offsets_host[batch.num_real_sequences])
-        sequence_E = np.repeat(np.arange(batch.num_sequences), np.diff(entities.offsets_host))[:num_real]
-        is_known = self.has_vector[entities.ids_host[:num_real]]
-        sequence_E, ids, positions = (
-            each[:num_real][is_known] for each in (sequence_E, entities.ids_host, entities.positions_host)
-        )
-        keys = keys_at(torch.from_numpy(batch.step_index_host[sequence_E]), torch.from_numpy(positions), seed)
-        change, other = random_bits(keys, "alignment", "random entity").numpy()
-        fractions = np.cumsum([self.settings.replaced_fraction, self.settings.unlinked_fraction])
-        replaced_below, unlinked_below = np.round(fractions * 2**NUM_BITS)
-        random_ids = self.known[other * len(self.known) >> NUM_BITS] if len(ids) else ids
-        read_ids = np.where(change < replaced_below, random_ids, ids)
-        is_read = (change < replaced_below) | (change >= unlinked_below)
+        step_inputs, device = super().prepare(batch, seed), batch.ids_T.device
+        sequence_E, positions, ids = self._known_mentions(batch)
         tokens = batch.offsets_host[sequence_E] + positions
+        keys = keys_at(torch.from_numpy(batch.step_index_host[sequence_E]), torch.from_numpy(positions), seed)
+        read_ids, is_read = self._changed_alignments(ids, keys)
         counts = np.bincount(sequence_E[is_read], minlength=batch.num_sequences)
         read = Entities.from_arrays(tokens[is_read], positions[is_read], read_ids[is_read], to_offsets(counts))
         streams = {ENTITIES: read.map_tensors(lambda x: to_device(x.numpy(), device))}
@@ -89,6 +78,23 @@ class ErnieObjective(MlmObjective):
         streams[TERM] = Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
         shared = {CANDIDATES: to_device(candidates, device)}
         return StepInputs(step_inputs.batch.with_streams(streams), shared)
+
+    def _known_mentions(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(sequence, position in it, entity) of the mentions of entities with a vector, without padding."""
+        entities, num_real = batch.entities, int(batch.entities.offsets_host[batch.num_real_sequences])
+        sequence_E = np.repeat(np.arange(batch.num_sequences), np.diff(entities.offsets_host))
+        arrays = [each[:num_real] for each in (sequence_E, entities.positions_host, entities.ids_host)]
+        is_known = self.has_vector[arrays[-1]]
+        return tuple(each[is_known] for each in arrays)
+
+    def _changed_alignments(self, ids: np.ndarray, keys: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """(entity that the model reads, whether it reads one at all) of each mention."""
+        change, other = random_bits(keys, "alignment", "random entity").numpy()
+        fractions = np.cumsum([self.settings.replaced_fraction, self.settings.unlinked_fraction])
+        replaced_below, unlinked_below = np.round(fractions * 2**NUM_BITS)
+        random_ids = self.known[other * len(self.known) >> NUM_BITS] if len(ids) else ids
+        is_replaced = change < replaced_below
+        return np.where(is_replaced, random_ids, ids), is_replaced | (change >= unlinked_below)
 
     def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
         logits = super()._logits(model, x_TD, step_inputs)

@@ -20,7 +20,7 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import NUM_BITS, random_bits
 
-NUM_ROUNDS = 4  # of selecting units; a fifth would add less than 0.1% of the tokens, even with n-grams
+SELECTION_ROUNDS = 4  # of selecting units; a fifth would add less than 0.1% of the tokens, even with n-grams
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _select_units(order_T: Tensor, unit_T: Tensor, sequence_T: Tensor, is_ordina
     unit_T, sequence_T, is_open_T = unit_T[order_T], sequence_T[order_T], is_ordinary_T[order_T]
     size_T = torch.zeros_like(unit_T).scatter_add(0, unit_T, torch.ones_like(unit_T))[unit_T]
     rest_T = size_T - (order_T - unit_T) - 1  # tokens of the unit after this one; a unit is contiguous in the order
-    for _ in range(NUM_ROUNDS):
+    for _ in range(SELECTION_ROUNDS):
         count_T = torch.cumsum(is_open_T, 0)
         before_N = torch.zeros_like(most_N).scatter_add(0, sequence_T, is_open_T.long()).cumsum(0)
         before_N = torch.cat([before_N.new_zeros(1), before_N[:-1]])

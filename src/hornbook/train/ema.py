@@ -53,9 +53,9 @@ class AveragedWeights:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """To be called when a checkpoint, whose model is the average, has been loaded into the module: copies it to the
-        average, and restores the weights that are trained from the checkpoint's `tensors`, if it has them (that of a
-        finished run may not)."""
+        """Called after a checkpoint, whose model is the average, has been loaded into the module: copies the model to
+        the average, and restores the trained weights from the checkpoint's `tensors`. A finished run may have kept no
+        tensors."""
         for (name, weight), average in zip(self.weights.items(), self.averages, strict=True):
             average.copy_(weight)
             if f"{WEIGHTS}{name}" in tensors:

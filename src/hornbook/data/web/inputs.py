@@ -22,8 +22,8 @@ from hornbook.data.problems import Problem, Problems
 from hornbook.data.remote import file_system
 from hornbook.data.sources import ByteReader, format_of
 
-FORMATS = (".warc", ".html", ".htm", ".xhtml")
-KNOWN_EXTENSIONS = ".warc, .html, .htm and .xhtml, also followed by .gz"
+PAGE_FORMATS = (".warc", ".html", ".htm", ".xhtml")
+PAGE_EXTENSIONS = ".warc, .html, .htm and .xhtml, also followed by .gz"
 LARGEST_PAGE = 20 << 20  # bytes; longer ones are no articles
 CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w-]{1,40})""", re.IGNORECASE)
 GUESSED_BYTES = 1 << 16
@@ -63,18 +63,18 @@ def find_pages(paths: Sequence[str]) -> list[PageFile]:
         elif system.exists(inside):
             files.append(_page_file(system, system.info(inside), PurePosixPath(inside).name))
             if files[-1] is None:
-                raise ValueError(f"{path} has an unknown extension: the known ones are {KNOWN_EXTENSIONS}")
+                raise ValueError(f"{path} has an unknown extension: the known ones are {PAGE_EXTENSIONS}")
         else:
             raise ValueError(f"{path} does not exist: check the spelling")
     files = [file for file in files if file is not None]
     if not files:
-        raise ValueError(f"no pages in {', '.join(map(str, paths))}: the known extensions are {KNOWN_EXTENSIONS}")
+        raise ValueError(f"no pages in {', '.join(map(str, paths))}: the known extensions are {PAGE_EXTENSIONS}")
     return files
 
 
 def _page_file(system, info: dict, url: str) -> PageFile | None:
     """The file that the file system describes; None if its extension is not that of a web page."""
-    kind, compression = format_of(info["name"], FORMATS) or ("", "")
+    kind, compression = format_of(info["name"], PAGE_FORMATS) or ("", "")
     if not kind or compression not in ("", ".gz"):
         return None
     version = str(next((info[name] for name in ("mtime", "ETag", "etag", "LastModified") if info.get(name)), ""))

@@ -26,7 +26,7 @@ COLUMNS_PER_WARP, MAX_WARPS = 512, 8  # of the end of a sublayer
 # In its backward pass programs keep sums over many rows, and prefetch two rows while they process one. Rows wider than
 # WIDEST_AHEAD would need more shared memory for that than most GPUs have.
 COLUMNS_PER_PROCESSOR, MAX_PER_PROCESSOR, NUM_STAGES, WIDEST_AHEAD = 4096, 16, 3, 4096
-NUM_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
+PHILOX_ROUNDS = 7  # of the generator (Philox4x32-7 passes the same tests as 10 rounds)
 
 
 def concat_qkv(q_THC: Tensor, k_THC: Tensor, v_THC: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,7 +166,7 @@ def dropout_add_norm(
     moments_T2 = torch.empty(num_rows, 2, dtype=torch.float32, device=x_TD.device)
     _dropout_add_norm[(num_rows,)](
         x_TD, y_TD, y_bias_D, weight_D, bias_D, seed, z_TD, normed_TD, moments_T2, width, eps, dropout,
-        WIDTH=_padded_width(width), DROPS=dropout > 0, ROUNDS=NUM_ROUNDS, num_warps=_num_warps(width),
+        WIDTH=_padded_width(width), DROPS=dropout > 0, ROUNDS=PHILOX_ROUNDS, num_warps=_num_warps(width),
     )  # fmt: skip
     return z_TD, normed_TD, moments_T2
 
@@ -193,7 +193,7 @@ def dropout_add_norm_backward(
         z_gradient_TD, normed_gradient_TD, z_TD, moments_T2, weight_D, seed, x_gradient_TD, y_gradient_TD, sums_3PD,
         num_rows, width, dropout,
         WIDTH=_padded_width(width), HAS_STREAM=z_gradient_TD is not None, DROPS=dropout > 0, IS_SAME=is_same,
-        ROUNDS=NUM_ROUNDS, STAGES=NUM_STAGES if _padded_width(width) <= WIDEST_AHEAD else 1,
+        ROUNDS=PHILOX_ROUNDS, STAGES=NUM_STAGES if _padded_width(width) <= WIDEST_AHEAD else 1,
         num_warps=_num_warps(width),
     )  # fmt: skip
     return x_gradient_TD, y_gradient_TD, sums_3PD.sum(1)

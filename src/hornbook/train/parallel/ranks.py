@@ -58,10 +58,6 @@ class Ranks:
         """Each number summed over the ranks."""
         return self._reduce(numbers, dist.ReduceOp.SUM)
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank."""
-        return self.sum(int(flag))[0] > 0
-
     def max(self, number: int) -> int:
         """The largest value of a number on any rank."""
         return self._reduce([number], dist.ReduceOp.MAX)[0]
@@ -97,7 +93,8 @@ class Ranks:
         if self.size == 1:
             return compute()
         result, error = unless_out_of_memory(compute)
-        if self.any(error is not None):
+        (num_failed,) = self.sum(error is not None)
+        if num_failed:
             raise torch.OutOfMemoryError(error or "out of memory on another rank")
         return result
 

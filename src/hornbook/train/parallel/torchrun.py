@@ -1,6 +1,5 @@
 """Rank, number of processes and restarts of this process, from torchrun's environment variables. Needs no torch."""
 
-import hashlib
 import os
 
 COMMANDS = ("pretrain", "finetune", "distill")  # that several processes can run together
@@ -32,20 +31,3 @@ def as_restarted(resume: bool, overwrite: bool) -> tuple[bool, bool]:
     if num_restarts():
         return True, False
     return resume, overwrite and rank() == 0
-
-
-def is_already_printed(message: str) -> bool:
-    """Whether another process of the run has already printed this error message: most errors occur in all of them."""
-    if num_processes() == 1:
-        return False
-    from datetime import timedelta
-
-    from torch.distributed import TCPStore
-
-    key = hashlib.sha256(message.encode()).hexdigest()[:16]
-    try:
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=5))
-        return store.add(f"hornbook/{num_restarts()}/{key}", 1) > 1
-    except (RuntimeError, KeyError, ValueError):  # torchrun's own process is gone
-        return False
