@@ -27,6 +27,7 @@ from hornbook.runs.distillation.task_stages import check_teacher, with_projectio
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, check_request, open_inputs
 from hornbook.runs.finetuning.job import with_steps
+from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.finetuning.record import (
     SWEEP,
     FinetuneRequest,
@@ -35,7 +36,7 @@ from hornbook.runs.finetuning.record import (
     run_folder,
     sweep_folder,
 )
-from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
+from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
 from hornbook.runs.finetuning.sweep import run_trials
 from hornbook.tasks.datasets import find_task

@@ -27,13 +27,9 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.head_config import HeadConfig
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
+from hornbook.runs.finetuning.published import rounded, settings_for
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.settings import (
-    FinetuneSettings,
-    TaskSettings,
-    rounded,
-    settings_for,
-)
+from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
