@@ -65,7 +65,6 @@ def label_curve(
     strict: bool = False,
     overrides: dict | None = None,
     device: str = "auto",
-    keep_models: bool = False,
     join: bool = False,
     on_progress: OnProgress = ignore,
     log: Log = ignore,
@@ -79,7 +78,7 @@ def label_curve(
     'accuracy'
 
     `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
-    least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted unless `keep_models`.
+    least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted.
     With `join`, the runs are shared with other processes that have the same arguments and `out`: each takes runs that
     none has taken, and waits for the rest; those of a process that dies are taken over. `device` defaults to a GPU if
     there is one. Raises `Stopped` if a training was stopped.
@@ -97,7 +96,7 @@ def label_curve(
     inputs = open_inputs(request, data, log)
     features, sizes = {"layers": layers, "pooling": pooling}, chosen_sizes(sizes, len(inputs.train))
     vectors = None if word_vectors is None else absolute(word_vectors)
-    curve = _Curve(Path(out), request, inputs, methods, sizes, seeds, features, vectors, keep_models)
+    curve = _Curve(Path(out), request, inputs, methods, sizes, seeds, features, vectors)
     job_locks = JobLocks(out, is_shared=join)
     with job_locks.wait_for("start"):
         curve.start()
@@ -125,7 +124,6 @@ class _Curve:
     seeds: int
     features: dict[str, Any]  # the layers and the pooling of frozen features
     word_vectors: str | None
-    keep_models: bool
 
     @cached_property
     def runs(self) -> dict[str, tuple[str, int, int]]:
@@ -160,14 +158,15 @@ class _Curve:
         else:
             chosen = inputs.with_request(request).replaced(train=examples)
             baseline_labelled(method, folder, request, chosen, word_vectors=self.word_vectors)
-        _drop_weights(folder, self.keep_models)
+        self.tidy(name)
 
     def tidy(self, name: str) -> None:
-        """The last steps of a finished run, which may have been killed before them."""
+        """Deletes the weights of a finished run, which may have been killed before its last steps."""
         folder = self.folder(name)
         if self.runs[name][0] in FINETUNED and not (folder / "README.md").exists():
             clean_up(folder)
-        _drop_weights(folder, self.keep_models)
+        for weights in folder.rglob("*.safetensors"):
+            weights.unlink()
 
     def write(self) -> dict[str, Any]:
         """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether
@@ -190,11 +189,6 @@ class _Curve:
         curve |= {"finished": not self.missing(), "points": points}
         write_json(self.out / "curve.json", curve)
         return curve
-
-
-def _drop_weights(folder: Path, keep_models: bool) -> None:
-    for weights in () if keep_models else folder.rglob("*.safetensors"):
-        weights.unlink()
 
 
 def _sample(inputs: Inputs, size: int, seed: int) -> list[Example]:
