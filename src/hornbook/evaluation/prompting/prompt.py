@@ -103,16 +103,11 @@ def prompt(
     folder = RunFolder(out, "prompt")
     run = folder.read_record(_check) if folder.is_started(resume) else {}
     before, recorded_task = run.get("request", {}), run.get("settings")
-    if run:
-        model, data = model or before["model"], data or before["data"]
-        limit = before["limit"] if limit is None else limit
+    model, data = model or before.get("model"), data or before.get("data")
+    limit = before.get("limit") if limit is None else limit
     if model is None or data is None or (task is None and not run):
         raise ValueError("the model, the task or its data is missing: give all three, or resume a run (resume=True)")
-    defined = from_dict(TextTask, recorded_task) if task is None else read_task(task)
-    if run and defined.choices.is_given:
-        normalize = normalize or recorded_task["choices"]["normalize"]
-    dictionary = dictionary or (recorded_task["baseline"]["dictionary"] if run else None) or None
-    defined = _with_options(defined, normalize, dictionary)
+    defined = _with_options(task, recorded_task, normalize, dictionary)
     if not shots:
         raise ValueError("shots takes numbers of examples, such as 0,1,8: give at least one")
     path = absolute(data)
@@ -157,8 +152,14 @@ def _check(run: dict[str, Any]) -> None:
     run["inputs"]["weights"], run["inputs"]["questions"], run["inputs"]["examples"]
 
 
-def _with_options(task: TextTask, normalize: str | None, dictionary: str | Path | None) -> TextTask:
-    """The task with the options --normalize and --dictionary applied."""
+def _with_options(
+    name: str | Path | None, recorded: dict[str, Any] | None, normalize: str | None, dictionary: str | Path | None
+) -> TextTask:
+    """The named or the recorded task with the options `normalize` and `dictionary`, by default the recorded ones."""
+    task = from_dict(TextTask, recorded) if name is None else read_task(name)
+    if recorded is not None:
+        normalize = normalize or (recorded["choices"]["normalize"] if task.choices.is_given else None)
+        dictionary = dictionary or recorded["baseline"]["dictionary"] or None
     if normalize is not None:
         if not task.choices.is_given:
             raise ValueError(f"normalize= is for choices, and {task.name} has none: leave it out")

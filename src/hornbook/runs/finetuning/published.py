@@ -75,13 +75,7 @@ def settings_for(
     if isinstance(settings, TaskDistillationSettings):
         settings = _in_stages(settings, chosen, overrides, width, num_examples)
     else:
-        settings = configuration.with_overrides(settings, chosen | overrides)
-        if registered.is_own and num_examples is not None and "epochs" not in overrides:
-            epochs = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_examples))
-            settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(epochs))})
-        if settings.reason.method is not None and "layers.head_lr_ratio" not in chosen | overrides:
-            ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
-            settings = configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
+        settings = _in_one_stage(settings, chosen, overrides, num_examples if registered.is_own else None)
     published = {name: value for name, value in published.items() if name not in measured}
     for why, values in (("as published for", published), ("measured to be best for this size of", measured)):
         if texts := [f"{name}={value}" for name, value in values.items() if name not in overrides]:
@@ -91,6 +85,20 @@ def settings_for(
     if settings.epochs > chosen.get("epochs", registered.epochs) and "epochs" not in overrides:
         why = f"more than the published {registered.epochs}, as there are few training examples"
         log(f"{settings.epochs:g} epochs: {why}")
+    return settings
+
+
+def _in_one_stage(settings: FinetuneSettings, chosen: dict, overrides: dict, num_own: int | None) -> FinetuneSettings:
+    """The settings of a run without a teacher: the `chosen` ones with the user's overrides. If there are only few
+    (`num_own`) training examples of the user's own, they are read more often. Layers that read a knowledge graph have
+    a learning rate of their own."""
+    settings = configuration.with_overrides(settings, chosen | overrides)
+    if num_own is not None and "epochs" not in overrides:
+        epochs = min(MAX_EPOCHS, round(MIN_STEPS * settings.batch_size / num_own))
+        settings = configuration.with_overrides(settings, {"epochs": max(settings.epochs, float(epochs))})
+    if settings.reason.method is not None and "layers.head_lr_ratio" not in chosen | overrides:
+        ratio = max(1.0, rounded(GRAPH_LR / settings.optimizer.lr))
+        settings = configuration.with_overrides(settings, {"layers.head_lr_ratio": ratio})
     return settings
 
 
