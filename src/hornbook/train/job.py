@@ -111,7 +111,8 @@ class Stopped(RuntimeError):
     the same call, with `resume=True` where there is such an argument, continues it. `outcome` is how far it came."""
 
     def __init__(self, outcome: Outcome):
-        super().__init__(f"stopped at step {outcome.step:,} and saved: the same call continues it, with resume=True")
+        how = "the same call continues it, with resume=True if it takes that argument"
+        super().__init__(f"stopped at step {outcome.step:,} and saved: {how}")
         self.outcome = outcome
 
 

@@ -25,7 +25,7 @@ from hornbook import config as configuration
 from hornbook.evaluation.experiments.definition import Arm, Experiment, parse_experiment
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
-from hornbook.runs.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
+from hornbook.runs.pretraining.batches import BatchMaker, Corpora, open_corpora
 from hornbook.runs.pretraining.pretrain import measured_pace
 from hornbook.runs.pretraining.settings import PretrainSettings
 
@@ -105,7 +105,7 @@ def resolve(
 
     Arms and tasks may be added later but not changed. `data`: fingerprint of the data of each task.
     """
-    corpora_of = {arm.name: open_for(experiment.settings_of(arm), corpora) for arm in experiment.arms}
+    corpora_of = {arm.name: open_corpora(corpora, experiment.settings_of(arm)) for arm in experiment.arms}
     first = next(iter(corpora_of.values()))
     fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
     before = {} if run is None else run["inputs"]
@@ -175,10 +175,6 @@ def _refuse_too_many_words(experiment: Experiment, arm: Arm, budget: ArmBudget) 
             f"{arm.name} would read {read:,.0f} words in {budget.steps:,} steps, more than the {allowed:,.0f} of "
             "equal.words: lower batch.tokens, or raise equal.words in a copy of the file"
         )
-
-
-def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
-    return open_corpora([folder_and_weight(str(each)) for each in corpora], settings)
 
 
 def flops_per_step(settings: PretrainSettings, corpora: Corpora) -> tuple[float, float]:
