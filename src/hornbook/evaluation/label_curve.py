@@ -25,7 +25,6 @@ from hornbook.evaluation.baselines.scored_folder import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
-from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import SCORES, Log, ignore
 from hornbook.metrics.bootstrap import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
@@ -33,7 +32,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import clean_up, run_once
 from hornbook.tasks.records import Example
 from hornbook.train.job import OnProgress
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of
 from hornbook.train.runtime import torch_settings_restored
 
 METHODS = ("from-scratch", "features", "finetune", "tfidf")
@@ -89,9 +88,9 @@ def label_curve(
     if not methods:
         raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
     seeds = checked(seeds, int, "seeds", low=1, high=1000)
-    overrides = with_device(overrides, device)
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    request = FinetuneRequest.of(model, data, task, **reading, seed=0, strict=strict, overrides=overrides)
+    options = {"seed": 0, "strict": strict, "overrides": overrides, "device": device}
+    request = FinetuneRequest.of(model, data, task, **reading, **options)
     refuse_without_baselines(task)
     inputs = open_inputs(request, data, log)
     features, sizes = {"layers": layers, "pooling": pooling}, chosen_sizes(sizes, len(inputs.train))
@@ -149,7 +148,8 @@ class _Curve:
         method, size, seed = self.runs[name]
         log(f"{list(self.runs).index(name) + 1} of {len(self.runs)}: {method}, {size:,} examples, seed {seed}")
         request = replace(self.request, seed=seed, overrides=self.request.overrides | {"examples": size})
-        examples, folder, inputs = _sample(self.inputs, size, seed), self.folder(name), self.inputs
+        inputs, folder = self.inputs, self.folder(name)
+        examples = sample_of(inputs.train, size, seed, "label curve")
         if method in FINETUNED or (method == "features" and inputs.spec.task.label_scope == "passage"):
             _train(method, folder, request, inputs, examples, on_progress)
         elif method == "features":
@@ -191,12 +191,6 @@ class _Curve:
         return curve
 
 
-def _sample(inputs: Inputs, size: int, seed: int) -> list[Example]:
-    """The first `size` examples of a permutation by the seed, so that larger samples contain smaller ones."""
-    order = np.random.default_rng(seed_of(seed, "label curve")).permutation(len(inputs.train))
-    return [inputs.train[i] for i in sorted(order[:size])]
-
-
 def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]:
     """The requested sizes in increasing order without duplicates, each at most `total`.
 
@@ -226,12 +220,10 @@ def _train(
     on_progress: OnProgress,
 ) -> None:
     settings, overrides = inputs.settings, dict(request.overrides)
-    if "epochs" not in overrides:
-        steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
-        overrides["epochs"] = max(settings.epochs, MIN_STEPS / steps_per_epoch)
-    if "validation.every_steps" not in overrides:
-        num_steps = math.ceil(len(examples) / settings.batch_size) * float(overrides["epochs"])
-        overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
+    steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
+    epochs = overrides.setdefault("epochs", max(settings.epochs, MIN_STEPS / steps_per_epoch))
+    num_steps = steps_per_epoch * float(epochs)
+    overrides.setdefault("validation.every_steps", max(1, round(num_steps / NUM_VALIDATIONS)))
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
     request = replace(request, from_scratch=method == "from-scratch", overrides=overrides)

@@ -36,7 +36,7 @@ from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read
 from hornbook.tasks.text.metrics import METRICS, TextAnswer
 from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.tasks.text.sources import Item, ItemSplits, read_items
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of
 
 OnAnswered = Callable[[int, int, str], None]  # answered questions, their total, and the current run
 
@@ -120,7 +120,8 @@ def prompt(
     request = dataclasses.replace(request, shots=tuple(shots), seeds=max(seeds, before.get("seeds", 0)))
     splits = read_items(defined, data, log)
     check_templates(defined, splits.test[0])
-    pool, test = pool_for(defined, splits, max(shots), log), _limited(splits.test, limit)
+    pool = pool_for(defined, splits, max(shots), log)
+    test = splits.test if limit is None else sample_of(splits.test, limit, "limit")
     inputs = {
         "weights": weights_fingerprint(model_folder(model)),
         "questions": _fingerprint(test),
@@ -177,14 +178,6 @@ def _with_options(
         path = absolute(dictionary)
         task = dataclasses.replace(task, baseline=dataclasses.replace(task.baseline, dictionary=path))
     return task
-
-
-def _limited(test: list[Item], limit: int | None) -> list[Item]:
-    """A fixed random sample of `limit` questions in their order, or all."""
-    if limit is None or limit >= len(test):
-        return test
-    chosen = np.random.default_rng(seed_of("limit")).permutation(len(test))[:limit]
-    return [test[i] for i in sorted(chosen)]
 
 
 def _runs_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[PromptRun]:

@@ -43,7 +43,7 @@ from hornbook.tasks.summary import hints, in_short, summarize
 from hornbook.tasks.task import Task
 from hornbook.text.marks import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of, seed_of
 
 SIMCSE_DROPOUT = 0.02  # the 0.1 of Gao et al. 2021 harms a model that was pre-trained without dropout (RESULTS.md)
 
@@ -374,9 +374,8 @@ def training_split(
     train, held_out = data.splits["train"], []
     if registered.allows_no_answer and settings.task.threshold_fraction > 0 and len(train) > 20:
         train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
-    if settings.examples is not None and settings.examples < len(train):
-        generator = np.random.default_rng(seed_of("examples"))
-        train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]
+    if settings.examples is not None:
+        train = sample_of(train, settings.examples, "examples")
     if settings.task.swapped_pairs:
         if not train[0].has_pair:
             raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none: leave it out")
