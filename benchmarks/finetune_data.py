@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hornbook.files import read_json
-from hornbook.runs.finetuning.settings import default_lr
+from hornbook.runs.finetuning.published import default_lr
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.read import read

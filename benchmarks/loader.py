@@ -60,7 +60,7 @@ def main() -> None:
             for length in options.lengths:
                 changes = {"data.length": length, "data.short_length": length, "batch.tokens": options.batch_tokens}
                 settings = preset_settings(preset, changes | {"schedule.steps": 1_000_000})
-                opened = open_corpora([(options.corpus or f"{folder}/corpus", 1.0)], settings)
+                opened = open_corpora([options.corpus or f"{folder}/corpus"], settings)
                 makers[f"{preset}, {settings.layout}, {length}"] = BatchMaker(settings, opened)
         print(f"tokens/s in thousands, batches of {options.batch_tokens:,}, {num_cores()} cores, {options.device}\n")
         print(f"| workers | {' | '.join(makers)} |\n|{'---|' * (len(makers) + 1)}")

@@ -337,7 +337,7 @@ def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
     [("schedule.steps", "epochs"), ("batch.tokens", "batch_size"), ("validation.tokens", "whole dev")],
 )
 def test_fine_tuning_refuses_what_only_pretraining_reads(name, words):
-    from hornbook.runs.finetuning.settings import settings_for
+    from hornbook.runs.finetuning.published import settings_for
     from hornbook.tasks.datasets import find_task
 
     with pytest.raises(ValueError, match=f"{name} would have no effect: .*{words}"):

@@ -7,7 +7,7 @@ import pytest
 from extremes import cases, fault_of, refusal_fault
 from tiny import TINY_MODEL
 
-from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.pretraining.presets import PRESETS, preset_settings
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.tasks.datasets import find_task

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tiny import tiny_text
 
+from hornbook.train.job import Outcome, Stopped
+
 RUN = "from hornbook.__main__ import main; main()"
 
 
@@ -88,3 +90,18 @@ def _interrupt_once_there(file: Path) -> None:
         time.sleep(0.02)
     if file.exists():
         os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("name", ["baseline", "probe", "label_curve"])
+def test_stopping_a_comparison(hornbook, tmp_path, monkeypatch, name):
+    """Commands without --resume, which continue when they are run again."""
+
+    def stopped(*_, **more):
+        raise Stopped(Outcome("stopped", 3, 99, 1.0, {}, None))
+
+    folder = "" if name == "label_curve" else "baselines."
+    monkeypatch.setattr(f"hornbook.evaluation.{folder}{name}.{name}", stopped)
+    first = "majority" if name == "baseline" else "en"
+    said = hornbook(name.replace("_", "-"), first, "--data", "reviews.csv", "--out", tmp_path / "out", "--json")
+    assert said.status == 130 and (said.answer["ended"], said.answer["step"]) == ("stopped", 3)
+    assert f"stopped at step 3 and saved in {tmp_path / 'out'}; rerun the command to resume" in said.out

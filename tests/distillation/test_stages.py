@@ -14,7 +14,8 @@ from hornbook.report.page import write_report
 from hornbook.report.run_files import ReportedRun, read_stages
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.finetuning.finetune import finetune
-from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings, settings_for
+from hornbook.runs.finetuning.published import settings_for
+from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.datasets import find_task
 from hornbook.train.job import Stopped
 

@@ -10,7 +10,7 @@ from smallest import SMALLEST, write_smallest
 
 from hornbook.evaluation.experiments.definition import SHIPPED, Experiment, read_experiment
 from hornbook.models import registry
-from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.finetuning.published import settings_for
 
 
 @pytest.mark.parametrize(

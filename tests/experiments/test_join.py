@@ -56,9 +56,9 @@ if what == "reproduce":
 else:
     from hornbook.evaluation import label_curve as curves
     curves.MIN_STEPS = 3
-    write = curves._drop_weights
-    curves._drop_weights = lambda folder, keep: None if not (folder / "model.safetensors").exists() else (
-        note(f"finished {folder.name}"), write(folder, keep))
+    tidy = curves._Curve.tidy
+    curves._Curve.tidy = lambda curve, name: None if not (curve.folder(name) / "model.safetensors").exists() else (
+        note(f"finished {name}"), tidy(curve, name))
     options = {"sizes": [8, 16], "methods": ["finetune", "from-scratch"], "seeds": 2}
     options |= {"overrides": {"runtime.threads": 1}, "join": True, "on_progress": on_progress, "log": log}
     curves.label_curve(corpus, f"{home}/tasks/reviews.csv", "classification", out, **options)

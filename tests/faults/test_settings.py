@@ -23,7 +23,7 @@ from web_pages import pages, write_links, write_mirror
 from hornbook.inference.retrieval.building import build_index
 from hornbook.runs.distillation.distill import distill
 from hornbook.runs.finetuning.finetune import finetune
-from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.tasks.datasets import find_task

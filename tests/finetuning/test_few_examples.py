@@ -9,7 +9,7 @@ import hornbook
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import builtin_folder
 from hornbook.models.electra import Electra
-from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.finetuning.published import settings_for
 from hornbook.tasks.datasets import find_task
 
 

@@ -21,7 +21,7 @@ from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.finetuning import job
 from hornbook.runs.finetuning import single_run as running
 from hornbook.runs.finetuning.finetune import finetune
-from hornbook.runs.finetuning.settings import searched_lrs
+from hornbook.runs.finetuning.published import searched_lrs
 from hornbook.train.checkpoint import Checkpoints
 
 QUIET = {"log": lambda words: None}

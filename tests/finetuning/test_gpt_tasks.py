@@ -23,7 +23,7 @@ from hornbook.models.gpt import Gpt1, Gpt2
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.finetuned import ReportedTaskRun, transformers_code
 from hornbook.runs.finetuning.finetune import finetune
-from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.classification import Classification

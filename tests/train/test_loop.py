@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pickle
 import signal
 import time
 from pathlib import Path
@@ -110,6 +111,8 @@ def test_a_stopped_run_resumes_bit_for_bit(unbroken, tmp_path):
     with pytest.raises(Stopped) as stopped:
         run(tmp_path, on_progress=stop)
     assert (stopped.value.outcome.ended, stopped.value.outcome.step) == ("stopped", 17)
+    assert pickle.loads(pickle.dumps(stopped.value)).outcome == stopped.value.outcome
+    assert str(stopped.value).startswith("stopped at step 17 and saved: ")
     second = run(tmp_path)
     assert (second.ended, second.step) == ("finished", 40)
     assert same(weights(unbroken), weights(tmp_path))

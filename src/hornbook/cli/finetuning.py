@@ -116,7 +116,7 @@ def finetune_command(
         return
     if dry_run:
         from hornbook.runs.finetuning.checking import AUTO, check
-        from hornbook.runs.finetuning.settings import SEARCHED_LRS
+        from hornbook.runs.finetuning.published import SEARCHED_LRS
 
         if data is None:
             raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")

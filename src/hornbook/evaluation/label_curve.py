@@ -25,7 +25,6 @@ from hornbook.evaluation.baselines.scored_folder import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
-from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import SCORES, Log, ignore
 from hornbook.metrics.confidence_intervals import mean_interval
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
@@ -33,7 +32,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import clean_up, run_once
 from hornbook.tasks.records import Example
 from hornbook.train.job import OnProgress
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of
 from hornbook.train.runtime import torch_settings_restored
 
 METHODS = ("from-scratch", "features", "finetune", "tfidf")
@@ -65,7 +64,6 @@ def label_curve(
     strict: bool = False,
     overrides: dict | None = None,
     device: str = "auto",
-    keep_models: bool = False,
     join: bool = False,
     on_progress: OnProgress = ignore,
     log: Log = ignore,
@@ -79,7 +77,7 @@ def label_curve(
     'accuracy'
 
     `sizes` are numbers of examples or "all"; they default to 32, 128, 512 and so on, and all. Small sizes train for at
-    least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted unless `keep_models`.
+    least 100 steps unless `overrides` sets `epochs`. The weights of finished runs are deleted.
     With `join`, the runs are shared with other processes that have the same arguments and `out`: each takes runs that
     none has taken, and waits for the rest; those of a process that dies are taken over. `device` defaults to a GPU if
     there is one. Raises `Stopped` if a training was stopped.
@@ -90,14 +88,14 @@ def label_curve(
     if not methods:
         raise ValueError(f"a label curve needs at least one method: use some of {', '.join(known)}")
     seeds = checked(seeds, int, "seeds", low=1, high=1000)
-    overrides = with_device(overrides, device)
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    request = FinetuneRequest.of(model, data, task, **reading, seed=0, strict=strict, overrides=overrides)
+    options = {"seed": 0, "strict": strict, "overrides": overrides, "device": device}
+    request = FinetuneRequest.of(model, data, task, **reading, **options)
     refuse_without_baselines(task)
     inputs = open_inputs(request, data, log)
     features, sizes = {"layers": layers, "pooling": pooling}, chosen_sizes(sizes, len(inputs.train))
     vectors = None if word_vectors is None else absolute(word_vectors)
-    curve = _Curve(Path(out), request, inputs, methods, sizes, seeds, features, vectors, keep_models)
+    curve = _Curve(Path(out), request, inputs, methods, sizes, seeds, features, vectors)
     job_locks = JobLocks(out, is_shared=join)
     with job_locks.wait_for("start"):
         curve.start()
@@ -125,7 +123,6 @@ class _Curve:
     seeds: int
     features: dict[str, Any]  # the layers and the pooling of frozen features
     word_vectors: str | None
-    keep_models: bool
 
     @cached_property
     def runs(self) -> dict[str, tuple[str, int, int]]:
@@ -151,7 +148,8 @@ class _Curve:
         method, size, seed = self.runs[name]
         log(f"{list(self.runs).index(name) + 1} of {len(self.runs)}: {method}, {size:,} examples, seed {seed}")
         request = replace(self.request, seed=seed, overrides=self.request.overrides | {"examples": size})
-        examples, folder, inputs = _sample(self.inputs, size, seed), self.folder(name), self.inputs
+        inputs, folder = self.inputs, self.folder(name)
+        examples = sample_of(inputs.train, size, seed, "label curve")
         if method in FINETUNED or (method == "features" and inputs.spec.task.label_scope == "passage"):
             _train(method, folder, request, inputs, examples, on_progress)
         elif method == "features":
@@ -160,14 +158,15 @@ class _Curve:
         else:
             chosen = inputs.with_request(request).replaced(train=examples)
             baseline_labelled(method, folder, request, chosen, word_vectors=self.word_vectors)
-        _drop_weights(folder, self.keep_models)
+        self.tidy(name)
 
     def tidy(self, name: str) -> None:
-        """The last steps of a finished run, which may have been killed before them."""
+        """Deletes the weights of a finished run, which may have been killed before its last steps."""
         folder = self.folder(name)
         if self.runs[name][0] in FINETUNED and not (folder / "README.md").exists():
             clean_up(folder)
-        _drop_weights(folder, self.keep_models)
+        for weights in folder.rglob("*.safetensors"):
+            weights.unlink()
 
     def write(self) -> dict[str, Any]:
         """Writes and returns the curve of all finished runs, including those of earlier calls. `finished` is whether
@@ -190,17 +189,6 @@ class _Curve:
         curve |= {"finished": not self.missing(), "points": points}
         write_json(self.out / "curve.json", curve)
         return curve
-
-
-def _drop_weights(folder: Path, keep_models: bool) -> None:
-    for weights in () if keep_models else folder.rglob("*.safetensors"):
-        weights.unlink()
-
-
-def _sample(inputs: Inputs, size: int, seed: int) -> list[Example]:
-    """The first `size` examples of a permutation by the seed, so that larger samples contain smaller ones."""
-    order = np.random.default_rng(seed_of(seed, "label curve")).permutation(len(inputs.train))
-    return [inputs.train[i] for i in sorted(order[:size])]
 
 
 def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]:
@@ -232,12 +220,10 @@ def _train(
     on_progress: OnProgress,
 ) -> None:
     settings, overrides = inputs.settings, dict(request.overrides)
-    if "epochs" not in overrides:
-        steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
-        overrides["epochs"] = max(settings.epochs, MIN_STEPS / steps_per_epoch)
-    if "validation.every_steps" not in overrides:
-        num_steps = math.ceil(len(examples) / settings.batch_size) * float(overrides["epochs"])
-        overrides["validation.every_steps"] = max(1, round(num_steps / NUM_VALIDATIONS))
+    steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
+    epochs = overrides.setdefault("epochs", max(settings.epochs, MIN_STEPS / steps_per_epoch))
+    num_steps = steps_per_epoch * float(epochs)
+    overrides.setdefault("validation.every_steps", max(1, round(num_steps / NUM_VALIDATIONS)))
     if method == "features":  # there is no scikit-learn probe for spans: only the head is trained
         overrides["layers.frozen"] = -1
     request = replace(request, from_scratch=method == "from-scratch", overrides=overrides)

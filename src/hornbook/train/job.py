@@ -111,8 +111,12 @@ class Stopped(RuntimeError):
     the same call, with `resume=True` where there is such an argument, continues it. `outcome` is how far it came."""
 
     def __init__(self, outcome: Outcome):
-        super().__init__(f"stopped at step {outcome.step:,} and saved: the same call continues it, with resume=True")
+        super().__init__(outcome)  # so that it can be pickled, to leave a process of a pool
         self.outcome = outcome
+
+    def __str__(self) -> str:
+        how = "the same call continues it, with resume=True if it takes that argument"
+        return f"stopped at step {self.outcome.step:,} and saved: {how}"
 
 
 OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved

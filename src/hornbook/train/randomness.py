@@ -2,9 +2,11 @@
 steps or examples, so any share of a batch can be prepared alone, on any device, with the same result."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from hornbook.batch import Batch, to_device
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # 2^64 over the golden ratio, as int64
 NUM_BITS = 32
+T = TypeVar("T")
 
 is_hashing_compiled = False  # set by `compile_hashing`
 
@@ -24,6 +27,17 @@ def seed_of(*parts: int | str) -> int:
     """
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def sample_of(items: Sequence[T], num: int, *key: int | str) -> list[T]:
+    """`num` of the items, or all if there are fewer, in their order. They depend on `key` only, and a larger sample
+    contains the smaller ones.
+
+    >>> sample_of("abcdef", 3, "letters"), sample_of("abcdef", 2, "letters")
+    (['a', 'b', 'd'], ['a', 'd'])
+    """
+    chosen = np.random.default_rng(seed_of(*key)).permutation(len(items))[:num]
+    return [items[i] for i in sorted(chosen.tolist())]
 
 
 def seed_generators(seed: int) -> None:

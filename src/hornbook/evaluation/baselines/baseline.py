@@ -19,7 +19,6 @@ from hornbook.evaluation.baselines.tfidf import fit_tfidf
 from hornbook.evaluation.baselines.vectors import fit_vectors
 from hornbook.files import absolute
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.runs.finetuning.inputs import Labelled, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest
@@ -71,12 +70,8 @@ def baseline(
     if name == "vectors" and model is None and word_vectors is None:
         raise ValueError("the baseline vectors needs word vectors: give a file of them by word_vectors=, or model=")
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    options = {
-        "seed": seed,
-        "strict": strict,
-        "overrides": with_device(overrides, device),
-        "from_scratch": name == "from-scratch",
-    }
+    options = {"seed": seed, "strict": strict, "overrides": overrides, "device": device}
+    options["from_scratch"] = name == "from-scratch"
     request, out = FinetuneRequest.of(model, data, task, **reading, **options), Path(out)
     if name == "from-scratch":
         return open_and_run(out, request, data, on_progress, log)

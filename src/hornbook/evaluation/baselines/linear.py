@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hornbook.lifecycle.run_folder import Log
 from hornbook.models.head_config import MASKED_LOGIT
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.tasks.task import Predict, Task
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of
 
 Matrix = Any  # a NumPy array or a SciPy sparse matrix
 Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
@@ -91,12 +92,12 @@ def fit_number(features: Matrix, targets: np.ndarray) -> Fitted:
     return Fitted(lambda x: model.predict(x)[:, None], float(model[-1].alpha_))
 
 
-def sampled_words(num_words: int, seed: int, log: Callable[[str], None]) -> np.ndarray:
+def sampled_words(num_words: int, seed: int, log: Log) -> np.ndarray:
     """The indices of the training words that regression on words uses: all, or a random sample of `MAX_WORDS`."""
     if num_words <= MAX_WORDS:
         return np.arange(num_words)
     log(f"logistic regression on a random sample of {MAX_WORDS:,} of {num_words:,} training words")
-    return np.sort(np.random.default_rng(seed_of(seed, "words")).permutation(num_words)[:MAX_WORDS])
+    return np.array(sample_of(range(num_words), MAX_WORDS, seed, "words"))
 
 
 def _spread(logits: np.ndarray, classes: np.ndarray, num_labels: int) -> np.ndarray:

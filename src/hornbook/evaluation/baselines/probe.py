@@ -15,7 +15,6 @@ from hornbook.evaluation.baselines.scored_folder import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest
@@ -65,7 +64,7 @@ def probe(
     was stopped.
     """
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    options = {"seed": seed, "strict": strict, "overrides": with_device(overrides, device)}
+    options = {"seed": seed, "strict": strict, "overrides": overrides, "device": device}
     request = FinetuneRequest.of(model, data, task, **reading, **options)
     refuse_without_baselines(task)
     inputs = open_inputs(with_defaults(request), data, log)

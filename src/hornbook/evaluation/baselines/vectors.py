@@ -64,7 +64,7 @@ def _fit_words(labelled: Labelled, average: Average, log: Log) -> tuple[Predict,
     return predict, {"strength": model.strength}
 
 
-def averages(source: str | None, model: str | None, examples: Iterable[Example], log: Callable[[str], None]) -> Average:
+def averages(source: str | None, model: str | None, examples: Iterable[Example], log: Log) -> Average:
     """A function from texts to the means of their word vectors, one row per text; a text without any known word is 0.
     The vectors come from the file `source` or, if it is None, from the token embeddings of `model`."""
     if source is not None:

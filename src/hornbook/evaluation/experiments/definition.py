@@ -17,7 +17,7 @@ from hornbook.config import LARGEST_SEED, ValidatedSettings, from_dict, setting,
 from hornbook.data.sequences import SENTENCE_LAYOUTS
 from hornbook.evaluation.minimal_pairs import DIRECTIONS
 from hornbook.files import read_toml
-from hornbook.runs.finetuning.settings import settings_for
+from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.tasks.datasets import RegisteredTask, find_task

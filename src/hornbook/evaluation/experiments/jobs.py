@@ -26,7 +26,7 @@ import torch
 
 from hornbook.data.sequences import SENTENCE_LAYOUTS
 from hornbook.evaluation.experiments.definition import TaskPlan
-from hornbook.evaluation.experiments.resolved import ResolvedExperiment, open_for
+from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.evaluation.experiments.sentence_pairs import sentence_head_accuracies, shared_words_accuracies
 from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json, write_json
@@ -34,6 +34,7 @@ from hornbook.interop.folder import load_model
 from hornbook.lifecycle.run_folder import Log, ignore, read_metrics
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import open_and_run
+from hornbook.runs.pretraining.batches import open_corpora
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import by_article
@@ -278,7 +279,7 @@ def run_sentence_task(job: ExperimentJob, out: Path, resolved: ResolvedExperimen
     experiment, began = resolved.experiment, time.monotonic()
     arm = experiment.arm(job.arm) if job.arm else experiment.arms[0]
     settings, sentences = experiment.settings_of(arm), experiment.sentences
-    opened_corpora = open_for(settings, corpora)
+    opened_corpora = open_corpora(corpora, settings)
     if job.kind == "shared-words":
         accuracies = shared_words_accuracies(settings, opened_corpora, sentences.pairs, sentences.fit_pairs)
     else:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
 from hornbook.evaluation.experiments.jobs import FinetuningArguments, release_memory, run_finetuning
+from hornbook.lifecycle.run_folder import Log
 from hornbook.lifecycle.stopping import die_with_parent, disable_signal_handlers, starting_children
 from hornbook.train.job import Stopped
 
@@ -30,7 +31,7 @@ class Pool:
         jobs: list[FinetuningArguments],
         should_stop: Callable[[], bool],
         on_result: OnResult,
-        log: Callable[[str], None],
+        log: Log,
     ) -> bool:
         """Runs the jobs and passes each result or exception to `on_result`; returns False if they were stopped.
 
@@ -52,7 +53,7 @@ class Pool:
         jobs: list[FinetuningArguments],
         should_stop: Callable[[], bool],
         on_result: OnResult,
-        log: Callable[[str], None],
+        log: Log,
     ) -> tuple[bool, list[tuple[FinetuningArguments, Exception]]]:
         """Returns (whether the jobs were stopped, lost jobs with their exceptions)."""
         waiting = self._submit(jobs)

@@ -14,7 +14,7 @@ tokens at the end.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ import numpy as np
 from hornbook import config as configuration
 from hornbook.evaluation.experiments.definition import Arm, Experiment, parse_experiment
 from hornbook.lifecycle.requests import changed_values
-from hornbook.lifecycle.run_folder import RECORD, RunFolder
-from hornbook.runs.pretraining.batches import BatchMaker, Corpora, folder_and_weight, open_corpora
+from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder
+from hornbook.runs.pretraining.batches import BatchMaker, Corpora, open_corpora
 from hornbook.runs.pretraining.pretrain import measured_pace
 from hornbook.runs.pretraining.settings import PretrainSettings
 
@@ -98,14 +98,14 @@ def resolve(
     corpora: list[str],
     data: dict[str, str],
     minutes_each: float | None,
-    log: Callable[[str], None],
+    log: Log,
     options: Mapping[str, Any] | None = None,
 ) -> ResolvedExperiment:
     """Resolves the experiment and records it, with the values in the record `run` of an experiment to resume.
 
     Arms and tasks may be added later but not changed. `data`: fingerprint of the data of each task.
     """
-    corpora_of = {arm.name: open_for(experiment.settings_of(arm), corpora) for arm in experiment.arms}
+    corpora_of = {arm.name: open_corpora(corpora, experiment.settings_of(arm)) for arm in experiment.arms}
     first = next(iter(corpora_of.values()))
     fingerprints, weights = [corpus.fingerprint for corpus, _ in first], [weight for _, weight in first]
     before = {} if run is None else run["inputs"]
@@ -129,11 +129,7 @@ def resolve(
     arms = {name: ArmBudget(**each) for name, each in (run["arms"] if run else {}).items()}
     for arm in experiment.arms:
         if arm.name not in arms:
-            step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), corpora_of[arm.name])
-            step_words = step_tokens * words
-            # Never more than the words that are allowed.
-            steps = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
-            arms[arm.name] = ArmBudget(max(1, steps), step_flops, step_tokens, step_words)
+            arms[arm.name] = _budget(experiment, arm, corpora_of[arm.name], flops, words)
         _refuse_too_many_words(experiment, arm, arms[arm.name])
     now = configuration.to_dict(experiment)
     folder.write_record(
@@ -146,6 +142,15 @@ def resolve(
         arms={name: vars(budget) for name, budget in arms.items()},
     )
     return ResolvedExperiment(experiment, flops, arms, decided["minutes_each"], decided["compile"], decided["device"])
+
+
+def _budget(experiment: Experiment, arm: Arm, corpora: Corpora, flops: float, words: float) -> ArmBudget:
+    """The steps of an arm that spend the FLOPs, or read the words of the experiment; `words` are those per token."""
+    step_flops, step_tokens = flops_per_step(experiment.settings_of(arm), corpora)
+    step_words = step_tokens * words
+    # Never more than the words that are allowed.
+    steps = int(experiment.equal.words / step_words) if experiment.equal.words else round(flops / step_flops)
+    return ArmBudget(max(1, steps), step_flops, step_tokens, step_words)
 
 
 def words_per_token(experiment: Experiment, corpora: Corpora) -> float:
@@ -177,10 +182,6 @@ def _refuse_too_many_words(experiment: Experiment, arm: Arm, budget: ArmBudget) 
         )
 
 
-def open_for(settings: PretrainSettings, corpora: list[str]) -> Corpora:
-    return open_corpora([folder_and_weight(str(each)) for each in corpora], settings)
-
-
 def flops_per_step(settings: PretrainSettings, corpora: Corpora) -> tuple[float, float]:
     """(FLOPs, tokens) of a step on average: actual tokens per batch, at the FLOPs per token of the maximum length."""
     settings = configuration.with_overrides(settings, {"model.vocab_size": corpora[0][0].tokenizer.vocab_size})
@@ -201,7 +202,7 @@ def _measured(
     corpora_of: dict[str, Corpora],
     corpora: list[str],
     minutes: float,
-    log: Callable[[str], None],
+    log: Log,
 ) -> dict[str, Any]:
     """The FLOPs that fit into the minutes, as recorded: with the seconds per step of each arm (`measured`)."""
     seconds, rates, runtime = {}, {}, None

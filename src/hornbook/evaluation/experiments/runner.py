@@ -41,7 +41,7 @@ from hornbook.lifecycle.run_folder import Log, RunFolder, ignore
 from hornbook.lifecycle.stopping import Signals
 from hornbook.report import formatting
 from hornbook.report.experiment import write_experiment_page
-from hornbook.runs.pretraining.batches import names_of
+from hornbook.runs.pretraining.batches import corpus_names
 from hornbook.runs.pretraining.minutes import FEW_STEPS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
@@ -101,7 +101,7 @@ def reproduce(
     if flops is not None and minutes_each is not None:
         raise ValueError("flops= and minutes_each= both set the training length of an arm: give one of them")
     until = None if stop_after is None else time.time() + 60 * stop_after
-    out, job_locks, corpora = Path(out), JobLocks(out, is_shared=join), names_of(corpora)
+    out, job_locks, corpora = Path(out), JobLocks(out, is_shared=join), corpus_names(corpora)
     folder = RunFolder(out, "reproduce", what="an experiment")
     with job_locks.wait_for("start"):
         run = folder.read_record(check_record) if folder.is_started(resume or join) else None

@@ -12,7 +12,7 @@ from hornbook.tasks.text.definition import TextTask
 from hornbook.tasks.text.metrics import TextAnswer
 from hornbook.tasks.text.sources import Item
 from hornbook.text.sentences import split_sentences
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of
 
 TOKEN = re.compile(r"\w+(?:[-’]\w+)*['’]?|[^\w\s]")
 NO_SPACE_BEFORE = re.compile(r"\s+([.,)\]%])")
@@ -54,8 +54,7 @@ def majority(test: Sequence[Item]) -> float:
 def _three_sentences(item: Item, field: str, is_random: bool) -> str:
     sentences = [sentence.strip() for sentence in split_sentences(item.fields[field])]
     if is_random:
-        order = np.random.default_rng(seed_of("random-3", item.key)).permutation(len(sentences))[:3]
-        return " ".join(sentences[i] for i in sorted(order))
+        return " ".join(sample_of(sentences, 3, "random-3", item.key))
     return " ".join(sentences[:3])
 
 

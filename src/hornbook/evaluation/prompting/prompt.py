@@ -36,7 +36,7 @@ from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read
 from hornbook.tasks.text.metrics import METRICS, TextAnswer
 from hornbook.tasks.text.prompts import Prompt, PromptWriter, check_templates, drawn, pool_for
 from hornbook.tasks.text.sources import Item, ItemSplits, read_items
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of
 
 OnAnswered = Callable[[int, int, str], None]  # answered questions, their total, and the current run
 
@@ -103,16 +103,11 @@ def prompt(
     folder = RunFolder(out, "prompt")
     run = folder.read_record(_check) if folder.is_started(resume) else {}
     before, recorded_task = run.get("request", {}), run.get("settings")
-    if run:
-        model, data = model or before["model"], data or before["data"]
-        limit = before["limit"] if limit is None else limit
+    model, data = model or before.get("model"), data or before.get("data")
+    limit = before.get("limit") if limit is None else limit
     if model is None or data is None or (task is None and not run):
         raise ValueError("the model, the task or its data is missing: give all three, or resume a run (resume=True)")
-    defined = from_dict(TextTask, recorded_task) if task is None else read_task(task)
-    if run and defined.choices.is_given:
-        normalize = normalize or recorded_task["choices"]["normalize"]
-    dictionary = dictionary or (recorded_task["baseline"]["dictionary"] if run else None) or None
-    defined = _with_options(defined, normalize, dictionary)
+    defined = _with_options(task, recorded_task, normalize, dictionary)
     if not shots:
         raise ValueError("shots takes numbers of examples, such as 0,1,8: give at least one")
     path = absolute(data)
@@ -125,7 +120,8 @@ def prompt(
     request = dataclasses.replace(request, shots=tuple(shots), seeds=max(seeds, before.get("seeds", 0)))
     splits = read_items(defined, data, log)
     check_templates(defined, splits.test[0])
-    pool, test = pool_for(defined, splits, max(shots), log), _limited(splits.test, limit)
+    pool = pool_for(defined, splits, max(shots), log)
+    test = splits.test if limit is None else sample_of(splits.test, limit, "limit")
     inputs = {
         "weights": weights_fingerprint(model_folder(model)),
         "questions": _fingerprint(test),
@@ -157,8 +153,14 @@ def _check(run: dict[str, Any]) -> None:
     run["inputs"]["weights"], run["inputs"]["questions"], run["inputs"]["examples"]
 
 
-def _with_options(task: TextTask, normalize: str | None, dictionary: str | Path | None) -> TextTask:
-    """The task with the options --normalize and --dictionary applied."""
+def _with_options(
+    name: str | Path | None, recorded: dict[str, Any] | None, normalize: str | None, dictionary: str | Path | None
+) -> TextTask:
+    """The named or the recorded task with the options `normalize` and `dictionary`, by default the recorded ones."""
+    task = from_dict(TextTask, recorded) if name is None else read_task(name)
+    if recorded is not None:
+        normalize = normalize or (recorded["choices"]["normalize"] if task.choices.is_given else None)
+        dictionary = dictionary or recorded["baseline"]["dictionary"] or None
     if normalize is not None:
         if not task.choices.is_given:
             raise ValueError(f"normalize= is for choices, and {task.name} has none: leave it out")
@@ -176,14 +178,6 @@ def _with_options(task: TextTask, normalize: str | None, dictionary: str | Path 
         path = absolute(dictionary)
         task = dataclasses.replace(task, baseline=dataclasses.replace(task.baseline, dictionary=path))
     return task
-
-
-def _limited(test: list[Item], limit: int | None) -> list[Item]:
-    """A fixed random sample of `limit` questions in their order, or all."""
-    if limit is None or limit >= len(test):
-        return test
-    chosen = np.random.default_rng(seed_of("limit")).permutation(len(test))[:limit]
-    return [test[i] for i in sorted(chosen)]
 
 
 def _runs_of(task: TextTask, shots: Sequence[int], seeds: int) -> list[PromptRun]:

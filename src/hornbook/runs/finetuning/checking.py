@@ -68,11 +68,9 @@ def check(
     return _with_training_time(request, data, num_runs, log)
 
 
-def _with_training_time(
-    request: "FinetuneRequest", data: Any, num_runs: int, log: Log
-) -> dict[str, Any]:
+def _with_training_time(request: "FinetuneRequest", data: Any, num_runs: int, log: Log) -> dict[str, Any]:
     """The summary with the lengths in tokens and the expected training time. It imports torch, which takes seconds."""
-        from hornbook.runs.finetuning.inputs import open_inputs
+    from hornbook.runs.finetuning.inputs import open_inputs
     from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
     from hornbook.runs.finetuning.single_run import planned
     from hornbook.train.runtime import configure_torch, torch_settings_restored

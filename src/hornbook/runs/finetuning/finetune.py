@@ -20,13 +20,14 @@ from hornbook.files import absolute
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder
 from hornbook.lifecycle.locking import run_lock
-from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences, with_device
+from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences
 from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, ignore, recorded
 from hornbook.runs.augmentation.stored_copies import with_copies
 from hornbook.runs.distillation.task_stages import check_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import Inputs, check_request, open_inputs
 from hornbook.runs.finetuning.job import with_steps
+from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.finetuning.record import (
     SWEEP,
     FinetuneRequest,
@@ -35,7 +36,7 @@ from hornbook.runs.finetuning.record import (
     run_folder,
     sweep_folder,
 )
-from hornbook.runs.finetuning.settings import FinetuneSettings, settings_for
+from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
 from hornbook.runs.finetuning.sweep import run_trials
 from hornbook.tasks.datasets import find_task
@@ -128,7 +129,7 @@ def finetune(
     out = Path(out)
     reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
-    settings["overrides"] = graph_overrides(reason, graph, vectors) | with_device(overrides, device)
+    settings |= {"overrides": graph_overrides(reason, graph, vectors) | (overrides or {}), "device": device}
     options = {"from_scratch": from_scratch, "strict": strict, "teacher": teacher and teacher.name}
     request = FinetuneRequest.of(model, data, task, **reading, **settings, **options)
     ranks = current_ranks()

@@ -36,7 +36,8 @@ from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import TaskBatches, in_batches, planned_flops, with_steps
-from hornbook.runs.finetuning.settings import MAX_LR, FinetuningLoopSettings, rounded, width_factor
+from hornbook.runs.finetuning.published import MAX_LR, rounded, width_factor
+from hornbook.runs.finetuning.settings import FinetuningLoopSettings
 from hornbook.runs.model_files import load_models, save_models
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.text.definition import TextTask, read_task

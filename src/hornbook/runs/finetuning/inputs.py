@@ -27,13 +27,9 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.head_config import HeadConfig
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
+from hornbook.runs.finetuning.published import rounded, settings_for
 from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.settings import (
-    FinetuneSettings,
-    TaskSettings,
-    rounded,
-    settings_for,
-)
+from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
@@ -47,7 +43,7 @@ from hornbook.tasks.summary import hints, summarize, summary_lines
 from hornbook.tasks.task import Task
 from hornbook.text.task_tokens import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.randomness import seed_of
+from hornbook.train.randomness import sample_of, seed_of
 
 SIMCSE_DROPOUT = 0.02  # the 0.1 of Gao et al. 2021 harms a model that was pre-trained without dropout (RESULTS.md)
 
@@ -378,9 +374,8 @@ def training_split(
     train, held_out = data.splits["train"], []
     if registered.allows_no_answer and settings.task.threshold_fraction > 0 and len(train) > 20:
         train, held_out, _ = hold_out(train, settings.task.threshold_fraction, seed=0)
-    if settings.examples is not None and settings.examples < len(train):
-        generator = np.random.default_rng(seed_of("examples"))
-        train = [train[i] for i in sorted(generator.permutation(len(train))[: settings.examples])]
+    if settings.examples is not None:
+        train = sample_of(train, settings.examples, "examples")
     if settings.task.swapped_pairs:
         if not train[0].has_pair:
             raise ValueError("task.swapped_pairs is for pairs of texts, and these examples have none: leave it out")

@@ -7,7 +7,7 @@ from typing import Any
 from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
-from hornbook.lifecycle.requests import RunRequest, request_differences
+from hornbook.lifecycle.requests import RunRequest, request_differences, with_device
 from hornbook.lifecycle.run_folder import RECORD, RunFolder
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint
@@ -41,11 +41,20 @@ class FinetuneRequest(RunRequest):
 
     @classmethod
     def of(
-        cls, model: str | Path | None, data: Any, task: str, *, overrides: dict | None = None, **options: Any
+        cls,
+        model: str | Path | None,
+        data: Any,
+        task: str,
+        *,
+        overrides: dict | None = None,
+        device: str = "auto",
+        **options: Any,
     ) -> "FinetuneRequest":
-        """The request with `model` and `data` as the Python functions take them; the path of the data is absolute."""
+        """The request with the arguments of the Python functions; the path of the data is absolute."""
         path = absolute(data) if isinstance(data, str | Path) else None
-        return cls(None if model is None else str(model), task, path, overrides=dict(overrides or {}), **options)
+        return cls(
+            None if model is None else str(model), task, path, overrides=with_device(overrides, device), **options
+        )
 
     @property
     def not_settings(self) -> tuple[str, ...]:

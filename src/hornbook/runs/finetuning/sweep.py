@@ -16,8 +16,8 @@ from hornbook.lifecycle.run_folder import RECORD, Log
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
 from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.published import searched_lrs
 from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
-from hornbook.runs.finetuning.settings import searched_lrs
 from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
 from hornbook.train.job import OnProgress
 from hornbook.train.parallel.ranks import current_ranks

@@ -33,19 +33,21 @@ def folder_and_weight(text: str) -> tuple[str, float]:
         return text, 1.0
 
 
-def names_of(corpora: Sequence[str | Path] | str | Path) -> list[str]:
+def corpus_names(corpora: Sequence[str | Path] | str | Path) -> list[str]:
     """The corpus arguments (`folder` or `folder:weight`) as a list of strings, from one argument or several.
 
-    >>> names_of("wiki:3"), names_of([Path("wiki"), "law:2"])
+    >>> corpus_names("wiki:3"), corpus_names([Path("wiki"), "law:2"])
     (['wiki:3'], ['wiki', 'law:2'])
     """
     return [str(corpus) for corpus in ([corpora] if isinstance(corpora, str | Path) else corpora)]
 
 
-def open_corpora(named: list[tuple[str, float]], settings: PretrainSettings) -> Corpora:
-    """Opens the corpora, and checks that they share one tokenizer that has the special tokens of the layout."""
-    if not named:
+def open_corpora(names: Sequence[str], settings: PretrainSettings) -> Corpora:
+    """Opens the corpora (`folder` or `folder:weight`), and checks that they share one tokenizer that has the special
+    tokens of the layout."""
+    if not names:
         raise ValueError("no corpus was given: give a folder made by 'hornbook corpus build'")
+    named = [folder_and_weight(name) for name in names]
     for folder, weight in named:
         if not (math.isfinite(weight) and weight > 0):
             raise ValueError(f"the weight of {folder} must be above 0, not {weight:g}")

@@ -37,8 +37,8 @@ from hornbook.runs.pretraining.assembly import (
 )
 from hornbook.runs.pretraining.batches import (
     Corpora,
+    corpus_names,
     held_out_batches,
-    names_of,
     open_corpora,
     warnings_of,
 )
@@ -129,7 +129,7 @@ def pretrain(
     size = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     request = PretrainRequest(
         preset,
-        names_of(corpora),
+        corpus_names(corpora),
         init_from,
         **size,
         seed=seed,
@@ -173,7 +173,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
     settings, recipe = _requested_settings(request, teacher is not None)
-    corpora = open_corpora(request.named_corpora(), settings)
+    corpora = open_corpora(request.corpora, settings)
     settings = with_repeated_text(settings, request, recipe, corpora)
     for corpus, _ in corpora:
         if is_url(corpus.origin):
@@ -218,7 +218,7 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
     """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
     depend on these; nothing is trained."""
     settings, recipe = _requested_settings(request, teacher is not None)
-    corpora = open_corpora(request.named_corpora(), settings) if request.corpora else []
+    corpora = open_corpora(request.corpora, settings) if request.corpora else []
     if corpora:
         settings = with_repeated_text(settings, request, recipe, corpora)
         settings = with_encoder_weight_decay(settings, request, recipe, corpora)
@@ -274,9 +274,9 @@ def _write_samples(out: Path, prepared: PreparedRun) -> None:
 @torch_settings_restored()
 def measured_pace(preset: str, folders: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
-    request = PretrainRequest(preset, names_of(folders), overrides=overrides)
+    request = PretrainRequest(preset, corpus_names(folders), overrides=overrides)
     settings = preset_settings(preset, overrides)
-    corpora = open_corpora(request.named_corpora(), settings)
+    corpora = open_corpora(request.corpora, settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
     configure_torch(runtime)
     settings, model = _model_to_train(settings, corpora, request, None, ignore)
