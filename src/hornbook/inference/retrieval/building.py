@@ -242,56 +242,49 @@ def build_index(
     if dtype is not None and dtype not in VECTOR_FILES:
         raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
     with temporary_file(out / "texts") as spool:
-        read = read_texts(texts, spool, text, id_column, delimiter, encoding, strict)
-        for message in read.messages:
+        rows = read_texts(texts, spool, text, id_column, delimiter, encoding, strict)
+        for message in rows.messages:
             log(message)
-        if read.num_empty:
-            log(f"{read.num_empty:,} rows have no text and are left out")
+        if rows.num_empty:
+            log(f"{rows.num_empty:,} rows have no text and are left out")
         before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
         if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
             raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
-        source = IndexSource(read.file and str(Path(read.file).resolve()), read.fingerprint, len(read))
+        source = IndexSource(rows.file and str(Path(rows.file).resolve()), rows.fingerprint, len(rows))
         is_built = before is not None and _is_built(before, source, append, out)
         if before is not None and dtype not in (None, before.dtype):
             raise ValueError(f"{out} has {before.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
-        loaded = None
-        if model is not None or not is_built:
-            name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
-            try:
-                loaded = _load(name, device, log)
-            except ValueError as error:
-                if name != DEFAULT_MODEL:
-                    raise
-                raise ValueError(
-                    f"{error} as model=, or use model='en' or model='ko', which need no download"
-                ) from None
-            if before is not None:
-                before.refuse_other_model(loaded, out)
         if is_built:
+            if model is not None:
+                before.refuse_other_model(_load(model, device, log), out)
             log(f"{out} already has these texts")
-            manifest, num_before = before, before.count
+            manifest = before
         else:
+            name = model if model is not None else DEFAULT_MODEL if before is None else before.model
+            loaded = _load(name, device, log)
             if before is None:
-                settings, width = loaded.embedding, loaded.model.config.width
-                embedding = (model_fingerprint(loaded), settings.to_dict(), settings.similarity, width)
-                manifest = Manifest(
-                    _full_name(name), *embedding, dtype or "float32", 0, 0, read.other_columns, (source,)
-                )
-            else:  # resumed, or with another source
+                manifest = _new_manifest(name, loaded, dtype or "float32", rows.other_columns, source)
+            else:
+                before.refuse_other_model(loaded, out)
                 manifest = replace(before, sources=(*before.sources, source)) if before.is_finished else before
-            first_id = _first_new_id(read, manifest, out, log)
-            num_bytes = len(read) * manifest.width * (4 if manifest.dtype == "float32" else 2)
+            first_id = _first_new_id(rows, manifest, out, log)
+            num_bytes = len(rows) * manifest.width * (4 if manifest.dtype == "float32" else 2)
             refuse_beyond_disk(out, num_bytes, "the vectors need", "write elsewhere, or use dtype='int8'")
             if before != manifest:
                 manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
-            num_before = manifest.count
-            manifest = _embed_rows(out, manifest, loaded, read, first_id, on_progress)
-        sizes = (manifest.count, manifest.count - num_before, manifest.width)
-        return BuiltIndex(out, *sizes, manifest.dtype, manifest.model, read.num_empty, read.problems)
+            manifest = _embed_rows(out, manifest, loaded, rows, first_id, on_progress)
+        num_added = manifest.count - (0 if before is None else before.count)
+        info = (manifest.width, manifest.dtype, manifest.model)
+        return BuiltIndex(out, manifest.count, num_added, *info, rows.num_empty, rows.problems)
 
 
 def _load(name: str | Path | LoadedModel, device: str, log: Callable[[str], None]) -> LoadedModel:
-    loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
+    try:
+        loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
+    except ValueError as error:
+        if name != DEFAULT_MODEL:
+            raise
+        raise ValueError(f"{error} as model=, or use model='en' or model='ko', which need no download") from None
     log(loaded.embedding.description)
     if loaded.embedding.is_default:
         log(
@@ -299,6 +292,24 @@ def _load(name: str | Path | LoadedModel, device: str, log: Callable[[str], None
             "train it with hornbook finetune --task similarity, or use a model of sentence-transformers"
         )
     return loaded
+
+
+def _new_manifest(
+    name: str | Path | LoadedModel, model: LoadedModel, dtype: VectorType, columns: tuple[str, ...], source: IndexSource
+) -> Manifest:
+    """The manifest of an index without rows."""
+    return Manifest(
+        model=_full_name(name),
+        fingerprint=model_fingerprint(model),
+        embedding=model.embedding.to_dict(),
+        similarity=model.embedding.similarity,
+        width=model.model.config.width,
+        dtype=dtype,
+        count=0,
+        bytes=0,
+        columns=columns,
+        sources=(source,),
+    )
 
 
 def _full_name(name: str | Path | LoadedModel) -> str:
