@@ -52,7 +52,7 @@ class Layers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedFeatures:
     """The file that was written, with one row per text (or per token), and log lines and problems of the input."""
 
     out: Path
@@ -154,7 +154,7 @@ def extract_features(
     device: str = "auto",
     batch_tokens: int = BATCH_TOKENS,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Extracted:
+) -> ExtractedFeatures:
     """Writes the features of every text to `out`, in the order of the texts.
 
     >>> import hornbook
@@ -223,4 +223,4 @@ def extract_features(
             write_array(offsets_file, offsets.astype(np.int64))
     if on_progress:
         on_progress(len(examples), len(examples))
-    return Extracted(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)
+    return ExtractedFeatures(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)

@@ -384,7 +384,7 @@ def _embed_rows(
                     ids = [str(first_id + first + i) for i in range(len(ids))]
                 report = on_progress and (lambda done, first=first: on_progress(first + done, total))
                 started = time.monotonic()
-                writer.add(model.embed_to_compare(block, "document", report), ids, block, columns)
+                writer.add(model.embed_for_similarity(block, "document", report), ids, block, columns)
                 first += len(ids)
                 size = next_size(size, time.monotonic() - started)
     except KeyboardInterrupt:

@@ -97,7 +97,7 @@ class SearchIndex:
             raise ValueError(f"no row of the index has {values}: check the spelling, or leave out where=")
         if not queries:
             return []
-        vectors = self.model.embed_to_compare(queries, "query")
+        vectors = self.model.embed_for_similarity(queries, "query")
         if self.graph is not None and chosen is None:
             results = self.graph.search(vectors, top_k)
         else:
