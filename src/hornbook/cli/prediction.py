@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hornbook.cli.app import (
     app,
+    given_options,
     log_problems,
     print_json,
     refuse_unused_options,
@@ -119,15 +120,14 @@ def predict(
         refuse_existing_file(out, overwrite)
     predictor = load_predictor(runs, device, graph)
     if submission is not None:
-        refuse_unused_options(
-            "with --submission", {"a text": bool(texts), "--file": file is not None, "--out": out is not None}
-        )
+        refuse_unused_options("with --submission", ["a text"] * bool(texts) + given_options("file", "out"))
         _submit(predictor, data, submission)
         return
     if path := next((text for text in texts if text.strip() and Path(text).exists()), None):
         hint = "is not a fine-tuned run" if Path(path).is_dir() else f"is a file: use --file {path}"
         raise ValueError(f"{path} {hint}")
-    refuse_unused_options("with --file", {"a text": bool(texts) and file is not None})
+    if file is not None:
+        refuse_unused_options("with --file", ["a text"] * bool(texts))
     if data is not None:
         raise ValueError(f"--data needs --submission: to predict the rows of a file, use --file {data}")
     if not texts and file is None:
