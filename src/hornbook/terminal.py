@@ -214,15 +214,28 @@ def _line_every_seconds() -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def _bar(column: str, start: str) -> Iterator[Callable[[int, int, str, str], None]]:
-    """Yields a function that takes (number done, total, text next to the bar, start of the log line without a bar)."""
+    """Yields a function that takes (number done, total, text next to the bar, start of the log line without a bar); the
+    time left is added to the text. What was done at the first call, by an earlier process, does not count as fast."""
+    log_if_due, progress, task = _line_every_seconds(), None, None
+    first: tuple[float, int] | None = None  # time and number done at the first call
+
+    def show(done: int, total: int, text: str, line: str) -> None:
+        nonlocal first
+        first = first or (time.monotonic(), done)
+        if (newly_done := done - first[1]) > 0:
+            text += f"  {rounded_duration((time.monotonic() - first[0]) * (total - done) / newly_done)} left"
+        if progress is None:
+            log_if_due(f"{line}  {text}")
+        else:
+            progress.update(task, completed=done, total=total, text=text)
+
     if not _is_live():
-        log_if_due = _line_every_seconds()
-        yield lambda done, total, text, line: log_if_due(f"{line}  {text}")
+        yield show
         return
     progress = Progress(BarColumn(12), TextColumn(column), TextColumn("{task.fields[text]}"), console=log_console)
     task = progress.add_task("", total=None, text=start)
     with progress:
-        yield lambda done, total, text, line: progress.update(task, completed=done, total=total, text=text)
+        yield show
 
 
 @contextlib.contextmanager
@@ -231,10 +244,8 @@ def building_display() -> Iterator:
     with _bar("{task.percentage:>3.0f}%", "starting") as bar:
 
         def show(state: "BuildProgress") -> None:
-            speed = state.bytes_read / max(state.seconds, 1e-9)
-            left = rounded_duration((state.bytes_total - state.bytes_read) / max(speed, 1e-9))
-            text = f"{state.documents:,} documents  {short(state.tokens)} tokens  {speed / 1e6:.1f} MB/s  {left} left"
-            total = max(state.bytes_total, 1)
+            speed, total = state.bytes_read / max(state.seconds, 1e-9), max(state.bytes_total, 1)
+            text = f"{state.documents:,} documents  {short(state.tokens)} tokens  {speed / 1e6:.1f} MB/s"
             bar(state.bytes_read, total, text, f"read {100 * state.bytes_read / total:.0f}%")
 
         yield show
@@ -246,14 +257,10 @@ def web_display() -> Iterator:
     with _bar("{task.percentage:>3.0f}%", "starting") as bar:
 
         def show(state: "WebProgress") -> None:
-            speed = state.pages / max(state.seconds, 1e-9)
-            text = f"{state.pages:,} pages  {speed:.0f} pages/s"
-            if state.stage == "pages":
-                done, total = state.bytes_read, max(state.bytes_total, 1)
-                text += f"  {rounded_duration(state.seconds * (total - done) / done)} left" if done else ""
-            else:
-                done, total = state.tasks, state.tasks_total
-            bar(done, total, text, f"{state.stage} {100 * done / total:.0f}%")
+            text = f"{state.pages:,} pages  {state.pages / max(state.seconds, 1e-9):.0f} pages/s"
+            is_reading = state.stage == "pages"
+            done, total = (state.bytes_read, state.bytes_total) if is_reading else (state.tasks, state.tasks_total)
+            bar(done, max(total, 1), text, f"{state.stage} {100 * done / max(total, 1):.0f}%")
 
         yield show
 
@@ -274,15 +281,8 @@ def counting_display(activity: str, unit: str = "") -> Iterator:
 @contextlib.contextmanager
 def answering_display() -> Iterator:
     """Shows the progress of prompting: yields a function that takes (questions done, number of questions, activity)."""
-    start = time.monotonic()
     with _bar("{task.completed}/{task.total}", "reading") as bar:
-
-        def show(done: int, total: int, activity: str) -> None:
-            left = (time.monotonic() - start) * (total - done) / done if done else 0.0
-            text = f"{activity}  {rounded_duration(left)} left" if done else activity
-            bar(done, total, text, f"answered {done:,} of {total:,}")
-
-        yield show
+        yield lambda done, total, activity: bar(done, total, activity, f"answered {done:,} of {total:,}")
 
 
 def table(rows: list[tuple], headings: tuple[str, ...] = (), title: str | None = None, is_prose: bool = False) -> None:

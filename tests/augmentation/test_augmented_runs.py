@@ -166,7 +166,7 @@ def test_the_flags(tmp_path, teacher, base, data):
     assert (kept_settings["copies"], kept_settings["vectors"]) == (2, str(vectors))
     assert json.loads((out / stored_copies.AUGMENTED).read_text())["vectors"]
     wrong = CliRunner().invoke(cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--augment", "2"])
-    assert "--augment has an effect only with --task" in str(wrong.exception)
+    assert "--augment has no effect with --corpus: leave it out" in str(wrong.exception)
 
 
 def test_ctrl_c_while_copies_are_made(tmp_path, teacher, base, data, monkeypatch):

@@ -83,7 +83,7 @@ def test_every_option_exists():
         ("add resume=True to resume it", "add --resume to resume it"),
         ("such as text='Ticket text' and pair=\"it's\"", "such as --text 'Ticket text' and --pair 'it'\"'\"'s'"),
         ("recipe='published' keeps them", "--recipe published keeps them"),
-        ("give corpora=: use key='none' or init_from=", "give --corpus: use --id none or --from"),
+        ("give corpora=: use id_column='none' or init_from=", "give --corpus: use --id none or --from"),
         ("leave out task.pair_encoding=", "leave out --pair-encoding"),
         ("remove the folder, or choose another one", "add --overwrite, or choose another one"),
     ],

@@ -357,7 +357,7 @@ def test_command(tmp_path, teacher, small, data):
     )
     assert json.loads(shown.stdout)["objective.recipe"] == "patient"
     wrong = CliRunner().invoke(cli.app, [*base, "--task", "classification", "--data", str(data), "--steps", "3"])
-    assert "--steps has an effect only with --corpus" in str(wrong.exception)
+    assert "--steps has no effect with --task: leave it out" in str(wrong.exception)
     assert "distill needs --corpus, or --task and --data" in str(
         CliRunner().invoke(cli.app, base[:4] + base[4:]).exception
     )

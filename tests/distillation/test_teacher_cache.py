@@ -216,6 +216,6 @@ def test_the_flag(tmp_path, teacher, small, data):
     wrong = CliRunner().invoke(
         cli.app, ["distill", str(teacher), "--corpus", "c", "--out", "o", "--cache-teacher", "all"]
     )
-    assert "--cache-teacher has an effect only with --task" in str(wrong.exception)
+    assert "--cache-teacher has no effect with --corpus: leave it out" in str(wrong.exception)
     with pytest.raises(ValueError, match=r"objective\.cache is for tasks"):
         DistillationSettings(cache="logits").stages(is_task=False)

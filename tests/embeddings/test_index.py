@@ -311,17 +311,17 @@ def test_texts_in_memory_and_lines(model, tmp_path):
     [
         ("id,body\n1,a\n1,b\n", {"text": "body"}, "the id '1' occurs twice in column 'id'"),
         ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with text="),
-        ("id,body\n1,a\n", {"text": "body", "key": "nr"}, "has no column 'nr' for the ids"),
+        ("id,body\n1,a\n", {"text": "body", "id_column": "nr"}, "has no column 'nr' for the ids"),
         ("id,body\n1,a\n,b\n", {"text": "body"}, "a row has no id"),
         ("text,pair\na,b\n", {}, "name the column to embed with text="),
         ("id,body\n1,a\n", {"text": "body", "dtype": "int4"}, "dtype must be float32 or int8"),
     ],
 )
-def test_bad_texts(model, tmp_path, written, options, message):
-    (tmp_path / "texts.csv").write_text(written)
-    options = {"key": None} | options
-    if "key" in options and "a row has no id" in message:
-        options["key"] = "id"
+def test_bad_texts(model, tmp_path, content, options, message):
+    (tmp_path / "texts.csv").write_text(content)
+    options = {"id_column": None} | options
+    if "id_column" in options and "a row has no id" in message:
+        options["id_column"] = "id"
     with pytest.raises(ValueError, match=message):
         hornbook.build_index(tmp_path / "texts.csv", tmp_path / "index", model, **options)
     assert not (tmp_path / "index").exists()

@@ -80,7 +80,6 @@ def test_the_text(make_card):
         "time: 1 min 35 s",
         "device: cpu (no GPU was found)",
         "hornbook predict",
-        "Dev has 321 examples: differences within 70.0% to 80.0% may be due to chance.",
     ):
         assert words in text, words
     assert "Warning" not in text

@@ -47,9 +47,9 @@ def test_the_page_of_a_classification(make_task_run):
         "70.0% to 80.0%",
         "75.0% (70.0% to 80.0%)",
         "50.0% (45.0% to 55.0%)",
-        "by dev score, then by loss, of 60",
+        "best step 40",
         "1,500",
-        "of 4,000 in the data",
+        "train examples 4,000",
         "no GPU was found",
         "/data/reviews/train.csv",
         "columns: text = 'review', label = 'stars'",
@@ -407,7 +407,7 @@ def test_teacher_and_augmented_copies_are_shown(make_task_run):
     (folder / "run.json").write_text(json.dumps(run))
     copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text
-    assert "teacher runs/large" in text and f", and {copies}" in text
+    assert "teacher runs/large" in text and f"1,500 examples and {copies}" in text
     assert dict(describe(folder)["lines"])["trained on"] == f"1,500 examples and {copies}"
     assert f"on 1,500 examples and {copies}, distilled from the teacher `runs/large`," in write_card(folder).read_text()
 

@@ -14,11 +14,11 @@ from hornbook.cli import (  # noqa: F401  they register their commands
     graphs,
     language,
     prediction,
+    pretrained,
     pretraining,
     retrieval,
     runs,
     showing,
-    use,
 )
 from hornbook.cli.app import app, print_error
 from hornbook.cli.options import as_options, option

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +22,9 @@ IN_ORDER = """
     lm-eval check finetune distill evaluate predict explain export compare push report info runs serve embed search
     evaluate-retrieval features probe baseline label-curve glue reproduce graph
 """
+
+
+_context: ContextVar[typer.Context] = ContextVar("_context")  # of the command that runs
 
 
 class Commands(TyperGroup):
@@ -66,11 +70,13 @@ def _with_subcommands(command) -> Iterator:
 
 
 def _name_options(command) -> None:
-    """Errors of a command about the value of an argument (`top_k must be`) name its option (`--top-k must be`)."""
+    """Errors of a command about the value of an argument (`top_k must be`) name its option (`--top-k must be`). While
+    the command runs, `given_options` knows which options were given."""
     options = {param.name: param.opts[0] for param in command.params if param.param_type_name == "option"}
     invoke = command.invoke
 
     def naming_options(ctx):
+        _context.set(ctx)
         try:
             return invoke(ctx)
         except ValueError as error:
@@ -148,9 +154,15 @@ def report_interruption(out: Path, to_resume: str = "rerun with --resume") -> It
         raise typer.Exit(130) from None
 
 
-def refuse_unused_options(why: str, is_given: dict[str, bool]) -> None:
+def given_options(*names: str) -> list[str]:
+    """The options, such as `--top-k`, of those parameters of the command that the user gave."""
+    context = _context.get()
+    options = {param.name: param.opts[0] for param in context.command.params}
+    return [options[name] for name in names if context.get_parameter_source(name).name == "COMMANDLINE"]
+
+
+def refuse_unused_options(why: str, unused: list[str]) -> None:
     """Raises if options are given that would be ignored: `--seed and --stop have no effect with --fill`."""
-    unused = [option for option in is_given if is_given[option]]
     if unused:
         has, pronoun = ("has", "it") if len(unused) == 1 else ("have", "them")
         raise ValueError(f"{' and '.join(unused)} {has} no effect {why}: leave {pronoun} out")

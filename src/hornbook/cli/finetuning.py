@@ -5,6 +5,7 @@ from typing import Any
 
 from hornbook.cli.app import (
     app,
+    given_options,
     print_json,
     refuse_missing,
     refuse_unused_options,
@@ -99,10 +100,8 @@ def finetune_command(
         return
     if task == "text" or (task is None and resume and _is_text_run(out)):
         refuse_command("finetune --task text")
-        is_given = {f"--{name}": value not in (None, False) for name, value in reading.items()}
-        is_given |= {"--seeds": seeds > 1, "--lr-search": lr_search, "--reason": bool(reason)}
-        is_given |= {"--head": head is not None, "--pair-encoding": pair_encoding is not None}
-        refuse_unused_options("with --task text", is_given)
+        unused = given_options(*reading, "seeds", "lr_search", "reason", "head", "pair_encoding")
+        refuse_unused_options("with --task text", unused)
         if model is None and not resume:
             raise ValueError("--task text needs a GPT, and the built-in models are encoders: name a GPT first")
         finetune_as_text(model, data, out, overrides | as_overrides(**settings), resume, overwrite, show)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from hornbook.cli.app import app, log_problems, print_json, refuse_missing, refuse_unused_options
+from hornbook.cli.app import app, given_options, log_problems, print_json, refuse_missing, refuse_unused_options
 from hornbook.cli.corpora import FILES_HELP, TextColumn
 from hornbook.cli.options import (
     FOLDER_OR_NAME,
@@ -53,18 +53,14 @@ def generate(
     from hornbook.inference.encoder import NUM_MASKS, EncoderModel
     from hornbook.inference.generation import MAX_NEW_TOKENS
 
-    sampling = {"--temperature": temperature is not None, "--top-k": top_k is not None, "--top-p": top_p is not None}
+    sampling = given_options("temperature", "top_k", "top_p", "seed")
     if fill:
-        searching = {"--num-beams": num_beams > 1, "--length-penalty": length_penalty != 1}
-        decoding = {"--repetition-penalty": repetition_penalty != 1, "--stop": bool(stop), "--seed": seed != 0}
-        refuse_unused_options(
-            "with --fill",
-            sampling | searching | decoding | {"--num-return-sequences": num_return_sequences > 1, "--slide": slide},
-        )
+        others = ("num_beams", "length_penalty", "repetition_penalty", "stop", "num_return_sequences", "slide")
+        refuse_unused_options("with --fill", sampling + given_options(*others))
     elif num_beams > 1:
-        refuse_unused_options("with --num-beams, which does not sample", sampling | {"--seed": seed != 0})
+        refuse_unused_options("with --num-beams, which does not sample", sampling)
     else:
-        refuse_unused_options("without --num-beams", {"--length-penalty": length_penalty != 1})
+        refuse_unused_options("without --num-beams", given_options("length_penalty"))
     loaded = hornbook.load(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):

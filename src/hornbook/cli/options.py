@@ -142,7 +142,7 @@ OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} 
     "augment.model": "--augment-model",
     "corpora": "--corpus",
     "init_from": "--from",
-    "key": "--id",
+    "id_column": "--id",
     "task.head": "--head",
     "task.pair_encoding": "--pair-encoding",
     "tflops": "--device-tflops",

@@ -1,4 +1,4 @@
-"""Commands that apply fine-tuned models to data: `evaluate`, `predict`, `features`."""
+"""Commands that apply fine-tuned models to data: `evaluate`, `predict`, `explain`; and `features` of any model."""
 
 import itertools
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hornbook.cli.app import (
     app,
+    given_options,
     log_problems,
     print_json,
     refuse_unused_options,
@@ -27,6 +28,7 @@ from hornbook.terminal import counting_display, log, print_result, table, wants_
 Graph = option(str | None, "New path of the run's knowledge graph, if it was moved.")
 Runs = argument(list[str], "Fine-tuned run or model folder; several form an ensemble.")
 STANDARD = Path("-")  # input or output
+EXPLANATION_PAGE = "explanation.html"
 
 
 @app.command("evaluate", epilog="Example: hornbook evaluate runs/mrpc --data glue/MRPC")
@@ -118,15 +120,14 @@ def predict(
         refuse_existing_file(out, overwrite)
     predictor = load_predictor(runs, device, graph)
     if submission is not None:
-        refuse_unused_options(
-            "with --submission", {"a text": bool(texts), "--file": file is not None, "--out": out is not None}
-        )
+        refuse_unused_options("with --submission", ["a text"] * bool(texts) + given_options("file", "out"))
         _submit(predictor, data, submission)
         return
     if path := next((text for text in texts if text.strip() and Path(text).exists()), None):
         hint = "is not a fine-tuned run" if Path(path).is_dir() else f"is a file: use --file {path}"
         raise ValueError(f"{path} {hint}")
-    refuse_unused_options("with --file", {"a text": bool(texts) and file is not None})
+    if file is not None:
+        refuse_unused_options("with --file", ["a text"] * bool(texts))
     if data is not None:
         raise ValueError(f"--data needs --submission: to predict the rows of a file, use --file {data}")
     if not texts and file is None:
@@ -194,6 +195,47 @@ def _submit(predictor, data: str | None, out: Path) -> None:
     if missing:
         log(f"GLUE's grader needs all tasks; missing: {', '.join(missing)}")
     print_json({"out": str(out), "files": files, "missing": missing})
+
+
+@app.command(
+    "explain",
+    epilog="Example: hornbook explain runs/tools 'What do I dig with to plant flowers?' --choices 'trowel,excavator'",
+)
+def explain_command(
+    run: argument(str, "Run that was fine-tuned with --graph GRAPH --reason kagnet."),
+    question: argument(str, "The question."),
+    choices: option(
+        str | None, "The possible answers, comma-separated (or separated by |||, if they contain commas)."
+    ) = None,
+    context: option(str | None, "A text that goes before the question.") = None,
+    out: option(Path | None, f"Page to write; defaults to {EXPLANATION_PAGE} in the run folder.") = None,
+    top_k: option(int, "Paths to print for each answer.") = 5,
+    device: Device = "auto",
+) -> None:
+    """Answer a question and show the paths of the graph that were weighed, as text and as a page with pictures."""
+    import hornbook
+    from hornbook.report.explained import write_explanation
+
+    if choices is None:
+        raise ValueError(
+            "explain shows the paths of a knowledge graph between a question and its possible answers: give those by "
+            "--choices; for what another model attends to, use hornbook show attention"
+        )
+    if top_k < 1:
+        raise ValueError(f"--top-k must be at least 1, not {top_k}")
+    explanation = hornbook.explain(run, question, choices.split("|||" if "|||" in choices else ","), context, device)
+    rows = [
+        (choice.text, f"{choice.probability:.1%}", f"{choice.without_paths:.1%}", len(choice.paths))
+        for choice in explanation.choices
+    ]
+    table(rows, ("answer", "probability", "without paths", "paths"))
+    for choice in sorted(explanation.choices, key=lambda choice: -choice.probability):
+        print_result(f"\n{choice.text}" + ("" if choice.paths else ": no path"))
+        for path in choice.paths[:top_k]:
+            print_result(f"  {path.weight:6.1%}  {path.path}")
+    page = write_explanation(out or Path(run) / EXPLANATION_PAGE, explanation.to_dict(), run)
+    print_result(f"\n{explanation.answer}; pictures are in {page}")
+    print_json({**explanation.to_dict(), "page": str(page)})
 
 
 @app.command("features", epilog="Example: hornbook features texts.txt --out vectors.npy --layers last4")

@@ -4,9 +4,11 @@ from pathlib import Path
 
 from hornbook.cli.app import (
     app,
+    given_options,
     or_recorded,
     print_json,
     refuse_missing,
+    refuse_unused_options,
     report_interruption,
     show_recorded_settings,
     show_settings,
@@ -189,17 +191,16 @@ def distill_command(
     resume, overwrite = as_restarted(resume, overwrite)
     on_text = {"steps": steps, "tokens": tokens, "minutes": minutes, "batch_tokens": batch_tokens}
     on_task = {"epochs": epochs, "lr": lr, "batch_size": batch_size, **reading, "strict": reading["strict"] or None}
-    flags = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
-    flags["cache_teacher"] = cache_teacher
+    augmentation = {"augment": augment, "word_vectors": word_vectors, "augment_model": augment_model}
     if corpus and task is not None:
         raise ValueError("give either --corpus, to distil on plain text, or --task and --data, to distil on a task")
-    without_effect = on_text if task is not None else on_task | flags if corpus else {}
-    if unused := [name for name, value in without_effect.items() if value is not None]:
-        kind = ON_TEXT if task is not None else ON_TASK
-        raise ValueError(f"--{unused[0].replace('_', '-')} has an effect only {kind}: leave it out")
+    if task is not None:
+        refuse_unused_options(ON_TASK, given_options(*on_text))
+    elif corpus:
+        refuse_unused_options(ON_TEXT, given_options(*on_task, *augmentation, "cache_teacher"))
     options = {"corpora": corpus or [], "task": task, "data": data, "recipe": recipe, "seed": seed, "log": log}
     options |= {name: value for name, value in (on_text | on_task).items() if value is not None}
-    options["overrides"] = parse_overrides(override, device) | as_overrides(**flags)
+    options["overrides"] = parse_overrides(override, device) | as_overrides(**augmentation, cache_teacher=cache_teacher)
     if show and show_recorded_settings(out, resume):
         return
     teacher = or_recorded(teacher, "teacher", out, resume, "distill")

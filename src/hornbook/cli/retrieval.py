@@ -29,7 +29,9 @@ def embed(
     model: option(
         str | None, "Model folder or Hugging Face name; defaults to sentence-transformers/all-MiniLM-L6-v2."
     ) = None,
-    key: option(str | None, "Column of unique ids; inferred when omitted, 'none' numbers the rows.", "--id") = None,
+    id_column: option(
+        str | None, "Column of unique ids; inferred when omitted, 'none' numbers the rows.", "--id"
+    ) = None,
     dtype: option(str | None, "float32 (default), or int8, which needs a quarter of the memory.") = None,
     append: flag("--append", "Add the texts to the index in --out.") = False,
     reading: Reading = None,
@@ -41,7 +43,7 @@ def embed(
 
     if append and overwrite:
         raise ValueError("--append adds to the index and --overwrite replaces it: give only one of them")
-    options = {"key": key, "dtype": dtype, "append": append, **reading, "device": device}
+    options = {"id_column": id_column, "dtype": dtype, "append": append, **reading, "device": device}
     replaced = overwriting(out, {"index", "unfinished index"}, overwrite)
     with replaced, counting_display("embedding", "texts") as show:
         built = build_index(file, out, model, **options, log=log, on_progress=show)

@@ -28,7 +28,7 @@ from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.text.tokenizer import Tokenizer
 
-LARGEST = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
+LARGEST_VALUES = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
 WARM_UP_ROUNDS = 5  # not counted: caches fill, kernels are chosen
 Answer = Callable[[int], object]  # runs input i, and returns when it is done
 
@@ -128,7 +128,7 @@ def used_parameters(model: Transformer) -> int:
 
 def check_timing(settings: dict[str, int]) -> dict[str, int]:
     """Checks that the options of a measurement are in range, and returns them."""
-    return {name: checked(value, int, name, low=1, high=LARGEST[name]) for name, value in settings.items()}
+    return {name: checked(value, int, name, low=1, high=LARGEST_VALUES[name]) for name, value in settings.items()}
 
 
 def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:

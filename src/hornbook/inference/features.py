@@ -52,7 +52,7 @@ class Layers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedFeatures:
     """The file that was written, with one row per text (or per token), and log lines and problems of the input."""
 
     out: Path
@@ -154,22 +154,29 @@ def extract_features(
     device: str = "auto",
     batch_tokens: int = BATCH_TOKENS,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Extracted:
-    """Writes the features of every text to `out`, in the order of the texts.
+) -> ExtractedFeatures:
+    """Writes the features of every text to `out`, in the order of the texts. A text longer than the model allows is
+    truncated and counted; an empty text, or a row that cannot be read, still has its row in the output. The output file
+    is memory-mapped, so the features need not fit in memory.
+
+    Args:
+        model: A model folder or name; None: the built-in model for the language of the texts.
+        texts: A list, or a file: `.txt` with one text per line, or a table (CSV, TSV, JSON, Parquet, Excel).
+        out: The `.npy` file.
+        layers: Which hidden states, as `choose_layers` parses them.
+        pooling: `cls` (the first token, the default), `lasttoken` (the default for a causal model), `mean` over all
+            tokens including special ones, or `none`, which writes every token.
+        text, pair: Column names of a table; inferred by default.
+        delimiter, encoding: Of a text file; inferred by default.
+        strict: Raise a `ValueError` at the first bad row.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
+        batch_tokens: Tokens per forward pass.
+        on_progress: Called with (texts done, number of texts).
 
     >>> import hornbook
     >>> written = hornbook.extract_features("runs/first", ["a text", "another"], "vectors.npy", layers="last")
     >>> written.num_texts, written.width
     (2, 32)
-
-    Without a model, the built-in model for the language of the texts is used. `texts` is a list, or a file: `.txt` with
-    one text per line, or a table (CSV, TSV, JSON lines, JSON, Parquet, Excel), whose columns `text` and, for pairs,
-    `pair`, as well as `delimiter` and `encoding`, are inferred when omitted. A text longer than the model allows is
-    truncated and counted; an empty text, or a row that cannot be read, still has its row in the output. The output file
-    is memory-mapped, so the features need not fit in memory. `pooling` is `cls` (the first token, the default),
-    `lasttoken` (the default for a causal model), `mean` over all tokens including special ones, or `none`, which writes
-    every token. `on_progress` is called with (texts done, number of
-    texts).
     """
     requested = RequestedColumns(text, pair)
     notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
@@ -223,4 +230,4 @@ def extract_features(
             write_array(offsets_file, offsets.astype(np.int64))
     if on_progress:
         on_progress(len(examples), len(examples))
-    return Extracted(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)
+    return ExtractedFeatures(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)

@@ -124,7 +124,7 @@ class LoadedModel:
             each.truncate(max(num_tokens, 0))
         return [self.tokenizer.with_special_tokens(each).ids for each in encodings]
 
-    def embed_to_compare(
+    def embed_for_similarity(
         self, texts: Sequence[str] | str, prompt: str | None = None, on_progress: Callable[[int], None] | None = None
     ) -> np.ndarray:
         """The vectors of `embed`, of which a dot product is the similarity that the model's settings prescribe."""
@@ -140,7 +140,7 @@ class LoadedModel:
     def _vectors(self, texts: Sequence[str] | str | np.ndarray) -> np.ndarray:
         """The vectors of texts; vectors in place of texts are only normalised."""
         if not isinstance(texts, np.ndarray):
-            return self.embed_to_compare(texts)
+            return self.embed_for_similarity(texts)
         vectors = np.atleast_2d(texts)
         return l2_normalized(vectors) if self.embedding.similarity == "cosine" else vectors
 

@@ -25,8 +25,8 @@ from hornbook.tasks.kinds.tagging import word_offsets
 ALIASES = {"sentiment-analysis": "text-classification", "ner": "token-classification"}
 # Accepted without effect: texts are batched by their number of tokens and never padded; fine-tuned models always
 # truncate, fill-mask and text-generation never do. Feature-extraction has a `truncation` with effect.
-ALWAYS = ("batch_size", "truncation", "padding")
-WITHOUT_HEAD = ("fill-mask", "feature-extraction")  # tasks for which there is a built-in model
+IGNORED_ARGUMENTS = ("batch_size", "truncation", "padding")
+WITH_BUILTIN_MODEL = ("fill-mask", "feature-extraction")  # tasks for which there is a built-in model
 
 
 def pipeline(
@@ -51,14 +51,14 @@ def pipeline(
     task = ALIASES.get(task, task)
     if task not in PIPELINES:
         raise ValueError(f"there is no pipeline '{task}': choose {', '.join([*PIPELINES, *ALIASES])}")
-    if model is None and task not in WITHOUT_HEAD:
+    if model is None and task not in WITH_BUILTIN_MODEL:
         raise ValueError(f"there is no built-in model for {task}: name a model")
     if isinstance(device, int):
         device = "cpu" if device < 0 else f"cuda:{device}"
     _, _, *names = inspect.signature(PIPELINES[task].__call__).parameters  # without self and the input
-    arguments = {name: value for name, value in arguments.items() if name in names or name not in ALWAYS}
+    arguments = {name: value for name, value in arguments.items() if name in names or name not in IGNORED_ARGUMENTS}
     if unknown := arguments.keys() - set(names):
-        allowed = ", ".join(dict.fromkeys([*names, *ALWAYS]))
+        allowed = ", ".join(dict.fromkeys([*names, *IGNORED_ARGUMENTS]))
         raise ValueError(f"the pipeline {task} has no argument '{min(unknown)}': it has {allowed}")
     function = PIPELINES[task](model or DEFAULT, device)
     return functools.partial(function, **arguments) if arguments else function
@@ -75,7 +75,7 @@ class FillMask:
             raise ValueError(f"{model} is a GPT, which cannot fill in masks: use text-generation")
 
     def __call__(self, inputs: str | Sequence[str], top_k: int = 5) -> list:
-        texts = [self._masks(masks) for masks in self.model.fill_mask(_listed(inputs), top_k)]
+        texts = [self._masks(masks) for masks in self.model.fill_mask(_as_list(inputs), top_k)]
         return texts[0] if isinstance(inputs, str) else texts
 
     def _masks(self, masks: list[list[MaskPrediction]]) -> list:
@@ -101,7 +101,7 @@ class FeatureExtraction:
     @torch.inference_mode()
     def __call__(self, inputs: str | Sequence[str], truncation: bool = False) -> list:
         encoded = [
-            self._encode(encoding, truncation) for encoding in self.model.tokenizer.encode_batch(_listed(inputs))
+            self._encode(encoding, truncation) for encoding in self.model.tokenizer.encode_batch(_as_list(inputs))
         ]
         features: list[list] = [[[]] for _ in encoded]  # without any token, not even a special one, there is no row
         ids, segments = [each.ids for each in encoded], [each.type_ids for each in encoded]
@@ -160,7 +160,7 @@ class TokenClassification(_FinetunedPipeline):
     def __call__(self, inputs: str | Sequence[str], aggregation_strategy: str = "none") -> list:
         if aggregation_strategy not in ("none", "simple"):
             raise ValueError(f"aggregation_strategy must be none or simple, not '{aggregation_strategy}'")
-        texts = _listed(inputs)
+        texts = _as_list(inputs)
         predictions = self.predictor.predict(texts)
         rows = zip(texts, self.predictor.describe(texts, predictions), strict=True)
         words = [_entities(row) if aggregation_strategy == "simple" else _tagged_words(text, row) for text, row in rows]
@@ -227,7 +227,7 @@ class TextGeneration:
         seed: int = 0,
         return_full_text: bool = True,
     ) -> list:
-        prompts = _listed(inputs)
+        prompts = _as_list(inputs)
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p} if do_sample else {"temperature": 0.0}
         settings |= {
             "repetition_penalty": repetition_penalty,
@@ -251,7 +251,7 @@ PIPELINES: dict[str, Callable[[str | Path, str], Callable[..., Any]]] = {
 }
 
 
-def _listed(inputs: str | Sequence[str]) -> list[str]:
+def _as_list(inputs: str | Sequence[str]) -> list[str]:
     return [inputs] if isinstance(inputs, str) else list(inputs)
 
 

@@ -349,7 +349,7 @@ def _refuse_other_labels(of_data: set[str], of_model: tuple[str, ...]) -> None:
         raise ValueError(f"none of the labels of the data ({first}) is a label of the model ({known})")
 
 
-TRAITS: dict[str, Callable[[TaskModel], Any]] = {  # that members of an ensemble must share
+SHARED_BY_MEMBERS: dict[str, Callable[[TaskModel], Any]] = {  # what the members of an ensemble must share
     "their task kind": lambda member: member.spec.kind,
     "their labels": lambda member: member.spec.task.head_config.labels,
     "their problem type": lambda member: member.spec.task.head_config.problem_type,
@@ -366,8 +366,8 @@ def check_agreement(members: Sequence[TaskModel]) -> None:
     """Raises unless all members have the same task, outputs and tokenizer."""
     first = members[0]
     for other in members[1:]:
-        for name, trait_of in TRAITS.items():
-            if (ours := trait_of(first)) != (theirs := trait_of(other)):
+        for name, value_of in SHARED_BY_MEMBERS.items():
+            if (ours := value_of(first)) != (theirs := value_of(other)):
                 detail = "" if "graph" in name or "tokenizer" in name else f" ({_text(ours)}, and {_text(theirs)})"
                 raise ValueError(
                     f"{first.folder} and {other.folder} cannot form an ensemble: they differ in {name}{detail}; give "
@@ -375,8 +375,8 @@ def check_agreement(members: Sequence[TaskModel]) -> None:
                 )
 
 
-def _text(trait: Any) -> str:
-    if not isinstance(trait, tuple):
-        return str(trait)
-    text = ", ".join(trait[:8]) or "none"
-    return f"{text}, … ({len(trait)})" if len(trait) > 8 else text
+def _text(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    text = ", ".join(value[:8]) or "none"
+    return f"{text}, … ({len(value)})" if len(value) > 8 else text

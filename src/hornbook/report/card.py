@@ -1,13 +1,11 @@
 """Model cards: `README.md` with a YAML header for the Hugging Face Hub. That of a fine-tuning run is written from the
 files of the run only."""
 
-import math
 import re
 from pathlib import Path
 
 from hornbook.files import refusing_damage, write_text
 from hornbook.lifecycle.run_folder import RECORD
-from hornbook.metrics.formatting import number
 from hornbook.report import finetuned, formatting
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.rendering import Table, code, plain, render
@@ -37,12 +35,10 @@ def _text(run: ReportedTaskRun) -> str:
     return render(
         "card.md",
         run=run,
-        examples=run.data.get("examples") or {},
         scores=Table(("split", "metric", "value (95% interval)"), scores),
         settings=Table(("setting", "value"), settings),
         commands=finetuned.usage(run),
         has_test_score=any(split.startswith("test") for split in run.splits),
-        dev_interval=_dev_interval(run),
         seed=(run.settings.get("runtime") or {}).get("seed"),
     )
 
@@ -74,11 +70,3 @@ def _encodable(text: str) -> str:
 def is_hub_name(model: str) -> bool:
     """True if `model` looks like a repository name on the Hub and no local folder has that name."""
     return bool(HUB_NAME.fullmatch(model)) and not Path(model).exists()
-
-
-def _dev_interval(run: ReportedTaskRun) -> str:
-    """For example `70.0% to 80.0%`; empty if the dev score has no interval."""
-    ends = [number(run.dev_score.get(name)) for name in ("low", "high")]
-    return (
-        " to ".join(run.format_score(run.metric_for_best, end) for end in ends) if all(map(math.isfinite, ends)) else ""
-    )

@@ -115,7 +115,6 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
         f"{run.name}, {run.status}",
         run=run,
         dev_scores=sorted(run.splits.get("dev", {}).items(), key=lambda item: item[0] != run.metric_for_best)[:3],
-        examples=run.data.get("examples") or {},
         scores=_scores(run),
         stages=stages,
         curves_title=_curves_title(run),

@@ -43,11 +43,11 @@ from hornbook.tasks.reading.rows import is_table
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 SECONDS_PER_BLOCK = 3.0  # per block of rows that are embedded, written and committed together
 FIRST_ROWS, MAX_ROWS = 16, 16_384  # of a block
-NUMBERED = "none"  # as `key`: rows get their number as id
+NUMBERED = "none"  # as `id_column`: rows get their number as id
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextRows:
     """The rows to embed, in order: ids, texts and other columns as strings, memory-mapped if they come from a file.
     `file` is None for texts in memory; `num_empty` rows without text are left out."""
 
@@ -69,7 +69,7 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltIndex:
     """The index after a build: `num_added` rows are new, of `num_rows` in all."""
 
     out: Path
@@ -86,13 +86,13 @@ def read_texts(
     texts: str | Path | Sequence[str],
     spool: Path,
     text: str | None = None,
-    key: str | None = None,
+    id_column: str | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
     strict: bool = False,
-) -> Texts:
+) -> TextRows:
     """The rows of a file (`.txt` with one text per line, or a table) or of a list of texts. `text` names the column of
-    the text, `key` that of the ids (`none`: row numbers); both are inferred when omitted. The rows are written to
+    the text, `id_column` that of the ids (`none`: row numbers); both are inferred when omitted. The rows are written to
     `spool`, so that the memory needed does not depend on their number."""
     is_file = isinstance(texts, str | Path)
     if not is_file and not is_table(texts):
@@ -106,14 +106,14 @@ def read_texts(
         if rows is None:
             if any(each.pair is not None for each in examples[:1]):
                 raise ValueError(f"{name} has two texts in each row: name the column to embed with text=")
-            key = _key_column(key, columns[0], notes, name)
-            roles = {key, *notes.roles.get("text", "").split(",")}
-            rows = _RowSpool(spool, [each for each in columns[0] if each not in roles], name, key)
+            id_column = _id_column(id_column, columns[0], notes, name)
+            roles = {id_column, *notes.roles.get("text", "").split(",")}
+            rows = _RowSpool(spool, [each for each in columns[0] if each not in roles], name, id_column)
         rows.add([each.text for each in examples], columns)
     if rows is None or not rows.num_written:
         raise ValueError(f"{name} has no text that is not empty: name the right column with text=")
     names = ", ".join(
-        f"{role} = '{column}'" for role, column in (("text", notes.roles.get("text")), ("id", key)) if column
+        f"{role} = '{column}'" for role, column in (("text", notes.roles.get("text")), ("id", id_column)) if column
     )
     messages = [each for each in notes.messages if not each.startswith("columns:")]
     messages += [f"columns: {names}"] if names else []
@@ -123,7 +123,7 @@ def read_texts(
     return rows.finish(name if is_file else None, messages, notes.problems)
 
 
-def _read_list(texts: Sequence[str], spool: Path) -> Texts:
+def _read_list(texts: Sequence[str], spool: Path) -> TextRows:
     texts = list(texts)
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
@@ -138,8 +138,8 @@ def _read_list(texts: Sequence[str], spool: Path) -> Texts:
 class _RowSpool:
     """Writes rows to an Arrow file, computes their fingerprint, and refuses duplicate ids."""
 
-    def __init__(self, spool: Path, names: Sequence[str], file: str, key: str | None):
-        self.spool, self.file, self.key = spool, file, key
+    def __init__(self, spool: Path, names: Sequence[str], file: str, id_column: str | None):
+        self.spool, self.file, self.id_column = spool, file, id_column
         self.names = [name for name in names if name not in (ID, TEXT)]
         self.left_out = [name for name in names if name in (ID, TEXT)]
         self.schema = pa.schema([(name, pa.large_string()) for name in (ID, TEXT, *self.names)])
@@ -152,19 +152,21 @@ class _RowSpool:
         for number, (text, row) in enumerate(zip(texts, columns, strict=True), self.num_read):
             if not text.strip():
                 continue
-            key = as_text(row.get(self.key)) if self.key else str(number)
-            if not key:
-                where = f"{self.file}: a row has no id in column '{self.key}'"
-                raise ValueError(f"{where}; fill it in, or number the rows with key='none'")
+            row_id = as_text(row.get(self.id_column)) if self.id_column else str(number)
+            if not row_id:
+                where = f"{self.file}: a row has no id in column '{self.id_column}'"
+                raise ValueError(f"{where}; fill it in, or number the rows with id_column='none'")
             others = {name: _as_text(row.get(name)) for name in self.names}
-            self.digest.update(json.dumps((key, text, others), ensure_ascii=True, sort_keys=True).encode())
-            for name, value in ({ID: key, TEXT: text} | others).items():
+            self.digest.update(json.dumps((row_id, text, others), ensure_ascii=True, sort_keys=True).encode())
+            for name, value in ({ID: row_id, TEXT: text} | others).items():
                 values[name].append(value)
         self.num_read += len(texts)
         self.num_written += len(values[ID])
         self.writer.write_batch(pa.RecordBatch.from_pydict(values, self.schema))
 
-    def finish(self, file: str | None = None, messages: Sequence[str] = (), problems: Problems | None = None) -> Texts:
+    def finish(
+        self, file: str | None = None, messages: Sequence[str] = (), problems: Problems | None = None
+    ) -> TextRows:
         self.writer.close()
         with pa.memory_map(str(self.spool)) as mapped:
             rows = pa.ipc.open_stream(mapped).read_all()
@@ -172,20 +174,22 @@ class _RowSpool:
             counts = pc.value_counts(rows[ID])
             repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))[0]
             raise ValueError(
-                f"{self.file}: the id '{repeated}' occurs twice in column '{self.key}'; remove one of the rows, name a "
-                "column of unique ids with key=, or use key='none' for row numbers"
+                f"{self.file}: the id '{repeated}' occurs twice in column '{self.id_column}'; remove one of the rows, "
+                "name a column of unique ids with id_column=, or use id_column='none' for row numbers"
             )
         fingerprint, num_empty = self.digest.hexdigest(), self.num_read - self.num_written
-        return Texts(rows, fingerprint, file, num_empty, self.key, tuple(messages), problems or Problems())
+        return TextRows(rows, fingerprint, file, num_empty, self.id_column, tuple(messages), problems or Problems())
 
 
-def _key_column(key: str | None, row: dict[str, Any], notes: Notes, file: str) -> str | None:
-    if key == NUMBERED:
+def _id_column(name: str | None, row: dict[str, Any], notes: Notes, file: str) -> str | None:
+    if name == NUMBERED:
         return None
-    if key is not None and key not in row:
+    if name is not None and name not in row:
         columns = ", ".join(row) or "none, as it is not a table"
-        raise ValueError(f"{file} has no column '{key}' for the ids; name the right one with key= (columns: {columns})")
-    return key or notes.roles.get("key")
+        raise ValueError(
+            f"{file} has no column '{name}' for the ids; name the right one with id_column= (columns: {columns})"
+        )
+    return name or notes.roles.get("key")
 
 
 def _as_text(cell: Any) -> str | None:
@@ -201,7 +205,7 @@ def build_index(
     model: str | Path | LoadedModel | None = None,
     *,
     text: str | None = None,
-    key: str | None = None,
+    id_column: str | None = None,
     dtype: VectorType | None = None,
     append: bool = False,
     delimiter: str | None = None,
@@ -210,7 +214,7 @@ def build_index(
     device: str = "auto",
     log: Callable[[str], None] = ignore,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Built:
+) -> BuiltIndex:
     """Embeds texts and writes them to an index folder. The same call finishes a build that was interrupted.
 
     Args:
@@ -220,7 +224,7 @@ def build_index(
         model: A model folder, a Hugging Face name or a loaded model; defaults to that of the index with `append`, or to
             `sentence-transformers/all-MiniLM-L6-v2`.
         text: The column of the text; inferred by default.
-        key: The column of the ids; inferred by default, `none` numbers the rows.
+        id_column: The column of the ids; inferred by default, `none` numbers the rows.
         dtype: `float32` (default), or `int8`, which needs a quarter of the memory.
         append: Add the texts to the index in `out`.
         delimiter, encoding: The format of the file; detected by default.
@@ -238,56 +242,49 @@ def build_index(
     if dtype is not None and dtype not in VECTOR_FILES:
         raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
     with temporary_file(out / "texts") as spool:
-        read = read_texts(texts, spool, text, key, delimiter, encoding, strict)
-        for message in read.messages:
+        rows = read_texts(texts, spool, text, id_column, delimiter, encoding, strict)
+        for message in rows.messages:
             log(message)
-        if read.num_empty:
-            log(f"{read.num_empty:,} rows have no text and are left out")
+        if rows.num_empty:
+            log(f"{rows.num_empty:,} rows have no text and are left out")
         before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
         if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
             raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
-        source = IndexSource(read.file and str(Path(read.file).resolve()), read.fingerprint, len(read))
+        source = IndexSource(rows.file and str(Path(rows.file).resolve()), rows.fingerprint, len(rows))
         is_built = before is not None and _is_built(before, source, append, out)
         if before is not None and dtype not in (None, before.dtype):
             raise ValueError(f"{out} has {before.dtype} vectors, not {dtype}: leave out dtype=, or remove the folder")
-        loaded = None
-        if model is not None or not is_built:
-            name = model if model is not None else before.model if before is not None else DEFAULT_MODEL
-            try:
-                loaded = _load(name, device, log)
-            except ValueError as error:
-                if name != DEFAULT_MODEL:
-                    raise
-                raise ValueError(
-                    f"{error} as model=, or use model='en' or model='ko', which need no download"
-                ) from None
-            if before is not None:
-                before.refuse_other_model(loaded, out)
         if is_built:
+            if model is not None:
+                before.refuse_other_model(_load(model, device, log), out)
             log(f"{out} already has these texts")
-            manifest, num_before = before, before.count
+            manifest = before
         else:
+            name = model if model is not None else DEFAULT_MODEL if before is None else before.model
+            loaded = _load(name, device, log)
             if before is None:
-                settings, width = loaded.embedding, loaded.model.config.width
-                embedding = (model_fingerprint(loaded), settings.to_dict(), settings.similarity, width)
-                manifest = Manifest(
-                    _full_name(name), *embedding, dtype or "float32", 0, 0, read.other_columns, (source,)
-                )
-            else:  # resumed, or with another source
+                manifest = _new_manifest(name, loaded, dtype or "float32", rows.other_columns, source)
+            else:
+                before.refuse_other_model(loaded, out)
                 manifest = replace(before, sources=(*before.sources, source)) if before.is_finished else before
-            first_id = _first_new_id(read, manifest, out, log)
-            num_bytes = len(read) * manifest.width * (4 if manifest.dtype == "float32" else 2)
+            first_id = _first_new_id(rows, manifest, out, log)
+            num_bytes = len(rows) * manifest.width * (4 if manifest.dtype == "float32" else 2)
             refuse_beyond_disk(out, num_bytes, "the vectors need", "write elsewhere, or use dtype='int8'")
             if before != manifest:
                 manifest.write(out)  # before any other file, so that a kill leaves a folder that is known as an index
-            num_before = manifest.count
-            manifest = _embed_rows(out, manifest, loaded, read, first_id, on_progress)
-        sizes = (manifest.count, manifest.count - num_before, manifest.width)
-        return Built(out, *sizes, manifest.dtype, manifest.model, read.num_empty, read.problems)
+            manifest = _embed_rows(out, manifest, loaded, rows, first_id, on_progress)
+        num_added = manifest.count - (0 if before is None else before.count)
+        info = (manifest.width, manifest.dtype, manifest.model)
+        return BuiltIndex(out, manifest.count, num_added, *info, rows.num_empty, rows.problems)
 
 
 def _load(name: str | Path | LoadedModel, device: str, log: Callable[[str], None]) -> LoadedModel:
-    loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
+    try:
+        loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
+    except ValueError as error:
+        if name != DEFAULT_MODEL:
+            raise
+        raise ValueError(f"{error} as model=, or use model='en' or model='ko', which need no download") from None
     log(loaded.embedding.description)
     if loaded.embedding.is_default:
         log(
@@ -295,6 +292,24 @@ def _load(name: str | Path | LoadedModel, device: str, log: Callable[[str], None
             "train it with hornbook finetune --task similarity, or use a model of sentence-transformers"
         )
     return loaded
+
+
+def _new_manifest(
+    name: str | Path | LoadedModel, model: LoadedModel, dtype: VectorType, columns: tuple[str, ...], source: IndexSource
+) -> Manifest:
+    """The manifest of an index without rows."""
+    return Manifest(
+        model=_full_name(name),
+        fingerprint=model_fingerprint(model),
+        embedding=model.embedding.to_dict(),
+        similarity=model.embedding.similarity,
+        width=model.model.config.width,
+        dtype=dtype,
+        count=0,
+        bytes=0,
+        columns=columns,
+        sources=(source,),
+    )
 
 
 def _full_name(name: str | Path | LoadedModel) -> str:
@@ -323,7 +338,7 @@ def _is_built(before: Manifest, source: IndexSource, append: bool, out: Path) ->
     return False
 
 
-def _first_new_id(texts: Texts, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
+def _first_new_id(texts: TextRows, manifest: Manifest, out: Path, log: Callable[[str], None]) -> int | None:
     """The number of the first row, for rows without ids that are appended, as they continue the numbering; otherwise
     None. Raises if an id is in the index already."""
     num_before = manifest.count - manifest.sources[-1].done
@@ -343,7 +358,7 @@ def _first_new_id(texts: Texts, manifest: Manifest, out: Path, log: Callable[[st
         repeated = new.filter(is_existing)[0].as_py()
         raise ValueError(
             f"{texts.file or 'texts'}: the id '{repeated}' is already in {out}; remove these rows, or name a column of "
-            "new ids with key="
+            "new ids with id_column="
         )
     return first
 
@@ -352,7 +367,7 @@ def _embed_rows(
     out: Path,
     manifest: Manifest,
     model: LoadedModel,
-    texts: Texts,
+    texts: TextRows,
     first_id: int | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> Manifest:
@@ -369,7 +384,7 @@ def _embed_rows(
                     ids = [str(first_id + first + i) for i in range(len(ids))]
                 report = on_progress and (lambda done, first=first: on_progress(first + done, total))
                 started = time.monotonic()
-                writer.add(model.embed_to_compare(block, "document", report), ids, block, columns)
+                writer.add(model.embed_for_similarity(block, "document", report), ids, block, columns)
                 first += len(ids)
                 size = next_size(size, time.monotonic() - started)
     except KeyboardInterrupt:

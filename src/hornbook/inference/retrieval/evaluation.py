@@ -164,13 +164,13 @@ def _search(
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Scores and rows of the nearest documents of each query, one more than `NUM_RESULTS`, and the ids of the rows.
     Only the vectors of one block of documents are in memory."""
-    queries_QD = model.embed_to_compare(list(data.queries.values()), "query")
+    queries_QD = model.embed_for_similarity(list(data.queries.values()), "query")
     ids, texts = list(data.documents), list(data.documents.values())
     top = TopRows(len(queries_QD), NUM_RESULTS + 1)
     for first in range(0, len(ids), DOCUMENTS_AT_ONCE):
         block = texts[first : first + DOCUMENTS_AT_ONCE]
         report = on_progress and (lambda done, first=first: on_progress(first + done, len(ids)))
-        vectors_BD = model.embed_to_compare(block, "document", report)
+        vectors_BD = model.embed_for_similarity(block, "document", report)
         scores_QK, rows_QK = top_rows(queries_QD, vectors_BD, None, NUM_RESULTS + 1)
         top.add(scores_QK, rows_QK + first)
     return top.scores, top.rows, ids

@@ -37,7 +37,7 @@ SCALES, RESIDUALS = "scales.f32", "residuals.i8"
 ID, TEXT = "id", "text"
 VectorType = Literal["float32", "int8"]
 VECTOR_FILES: dict[str, tuple[str, type]] = {"float32": ("vectors.f32", np.float32), "int8": ("vectors.i8", np.int8)}
-LARGEST = 127  # absolute value of an int8 number; -128 is unused
+LARGEST_INT8 = 127  # absolute value of an int8 number; -128 is unused
 SMALLEST_SCALE = 1e-30  # of a vector of zeros
 
 
@@ -255,14 +255,14 @@ def quantized(vectors_BD: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
     >>> numbers.tolist(), [round(float(scale), 4) for scale in scales], residuals.tolist()
     ([[127, -50], [0, 0]], [0.01, 0.0], [[0, -102], [0, 0]])
     """
-    scales_B = (np.maximum(np.abs(vectors_BD).max(-1), SMALLEST_SCALE) / LARGEST).astype(np.float32)
+    scales_B = (np.maximum(np.abs(vectors_BD).max(-1), SMALLEST_SCALE) / LARGEST_INT8).astype(np.float32)
     scaled_BD = vectors_BD / scales_B[:, None]
     numbers_BD = np.rint(scaled_BD)
-    residuals_BD = np.rint((scaled_BD - numbers_BD) * (2 * LARGEST))
+    residuals_BD = np.rint((scaled_BD - numbers_BD) * (2 * LARGEST_INT8))
     return numbers_BD.astype(np.int8), scales_B, residuals_BD.astype(np.int8)
 
 
 def dequantized(numbers_BD: np.ndarray, scales_B: np.ndarray, residuals_BD: np.ndarray) -> np.ndarray:
     """The vectors of `quantized`, float32."""
-    whole_BD = numbers_BD.astype(np.float32) + residuals_BD.astype(np.float32) / (2 * LARGEST)
+    whole_BD = numbers_BD.astype(np.float32) + residuals_BD.astype(np.float32) / (2 * LARGEST_INT8)
     return whole_BD * scales_B[:, None]

@@ -33,8 +33,8 @@ SCORES_AT_ONCE = 2**24  # of a block, over all queries
 CANDIDATES = 5  # per result: rows that int8 numbers alone, or the graph, propose, and whose scores are then computed
 HNSW_FILE = "graph.faiss"
 ADDED_AT_ONCE = 100_000  # rows added to the graph before it is saved
-NEIGHBOURS = 32  # links of a row of the graph
-EFFORT_BUILDING, EFFORT_SEARCHING = 64, 128  # rows looked at (efConstruction and efSearch in the paper)
+M = 32  # links of a row of the graph; the names are those of the paper
+EF_CONSTRUCTION, EF_SEARCH = 64, 128  # rows looked at
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class SearchIndex:
             raise ValueError(f"no row of the index has {values}: check the spelling, or leave out where=")
         if not queries:
             return []
-        vectors = self.model.embed_to_compare(queries, "query")
+        vectors = self.model.embed_for_similarity(queries, "query")
         if self.graph is not None and chosen is None:
             results = self.graph.search(vectors, top_k)
         else:
@@ -263,8 +263,8 @@ class ApproximateIndex:
                 graph = None  # damaged: built again
             if graph is not None and graph.d == self.index.manifest.width and graph.ntotal <= len(self.index):
                 return graph
-        graph = self.faiss.IndexHNSWFlat(self.index.manifest.width, NEIGHBOURS, self.faiss.METRIC_INNER_PRODUCT)
-        graph.hnsw.efConstruction = EFFORT_BUILDING
+        graph = self.faiss.IndexHNSWFlat(self.index.manifest.width, M, self.faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = EF_CONSTRUCTION
         return graph
 
     def _extend(self, log: Callable[[str], None]) -> None:
@@ -280,7 +280,7 @@ class ApproximateIndex:
     def search(self, queries_QD: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each query the scores and the rows of about the `top_k` nearest vectors, best first."""
         num = min(CANDIDATES * top_k, len(self.index))
-        self.graph.hnsw.efSearch = max(EFFORT_SEARCHING, 2 * num)
+        self.graph.hnsw.efSearch = max(EF_SEARCH, 2 * num)
         _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
         # The graph may propose fewer rows than requested, and pads them with -1.
         return rank_candidates(self.index, queries_QD, [rows[rows >= 0] for rows in candidates], top_k)
