@@ -307,7 +307,7 @@ def test_texts_in_memory_and_lines(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("written", "options", "message"),
+    ("content", "options", "message"),
     [
         ("id,body\n1,a\n1,b\n", {"text": "body"}, "the id '1' occurs twice in column 'id'"),
         ("id,body\n1,a\n", {"text": "boddy"}, "has no column 'boddy' for the text; name the right one with text="),
