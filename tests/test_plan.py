@@ -84,6 +84,11 @@ def test_a_machine_without_a_gpu_is_planned_at_its_own_speed(hornbook, no_gpu, d
     assert found.answer["days"] == pytest.approx(found.answer["flops"] / (0.4 * 5e10) / 86_400)
 
 
+def test_a_time_of_many_days_has_no_decimals(hornbook, no_gpu):
+    rows = dict(line.split(maxsplit=1) for line in hornbook("plan", "bert-base").out.splitlines() if " " in line)
+    assert rows["time"].startswith("41,691 days, if each device reaches 40%")
+
+
 @pytest.mark.parametrize("words", [["--device", "cuda"], ["--devices", "8"], ["--device-memory", "80"]])
 def test_the_speed_of_another_machine_is_assumed_and_named(hornbook, no_gpu, words):
     found = hornbook("plan", "bert-tiny", "--json", *words)

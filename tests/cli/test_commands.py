@@ -46,6 +46,14 @@ def test_end_to_end(hornbook, tmp_path, tiny_text_file):
     assert hornbook("pretrain", "bert-tiny", "--show", "--json").answer["model.width"] == 128
 
 
+def test_long_words_do_not_widen_the_table_of_a_vocabulary(hornbook, tmp_path):
+    text = tmp_path / "laughter.txt"
+    text.write_text("so funny\n" * 50 + "hu" * 45 + "\n", encoding="utf-8")
+    said = hornbook("tokenizer", "train", text, "--out", tmp_path / "vocabulary", "--vocab-size", 60)
+    rows = said.out.splitlines()
+    assert any(row.startswith("huhu") for row in rows) and max(map(len, rows)) < 180
+
+
 def test_show_lists_what_is_read(hornbook, tiny_run):
     gpt, bert = (hornbook("pretrain", preset, "--show", "--json").answer for preset in ("gpt2-small", "bert-tiny"))
     assert "data.crosses_documents" in gpt.keys() - bert.keys()

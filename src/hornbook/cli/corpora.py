@@ -127,6 +127,7 @@ def _words_in(word_list: Path) -> list[str]:
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
     """Measures how well a tokenizer fits the first 5 million characters of the files, and prints it."""
     from hornbook.data.readers import read_documents
+    from hornbook.metrics.formatting import cut
     from hornbook.text.vocabulary_fit import measure_fit
 
     def beginning():
@@ -143,7 +144,7 @@ def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:
         f"{fit.unknown_rate:.3%} unknown, {fit.vocabulary_used:.0%} of the vocabulary used"
     )
     rows = [
-        (each.word, each.count, len(each.pieces), " ".join(each.pieces))
+        (cut(each.word, 40), each.count, len(each.pieces), cut(" ".join(each.pieces), 80))
         for each in fit.longest_splits
         if len(each.pieces) > 1
     ]

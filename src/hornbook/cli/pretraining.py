@@ -251,7 +251,7 @@ def plan_command(
     preset_settings(preset, overrides)  # errors are raised before the machine is measured
     target = machine(device, devices, device_memory, device_tflops)
     planned = plan(preset, devices, target.num_bytes, target.flops, utilization, tokens, overrides)
-    time = f"{planned.days:,.1f} days" if planned.days >= 2 else duration(planned.days * 86_400)
+    time = f"{planned.days:,.0f} days" if planned.days >= 10 else duration(planned.days * 86_400)
     weights = binary_size(4 * planned.parameters)
     flops = f"{planned.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only"
     step = (

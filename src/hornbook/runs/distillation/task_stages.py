@@ -129,7 +129,7 @@ def run_earlier_stages(
             with Signals() as signals:
                 outcome = train(folder, job, stage_settings, runtime, on_progress)
             # Possibly during the last step, after which the stage counts as finished.
-            if current_ranks().any(signals.stop is not None):
+            if current_ranks().sum(int(signals.stop is not None))[0] > 0:
                 raise Stopped(replace(outcome, ended="stopped"))
         projections = {**inputs.projections, **job.model.projections.state_dict()}
         inputs = inputs.replaced(pretrained=student, projections=projections)
