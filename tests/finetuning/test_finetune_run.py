@@ -199,6 +199,12 @@ def test_restarts_keep_the_best_and_change_only_the_seed(tmp_path, encoder):
     assert before == after  # what is finished is not run again
 
 
+def test_a_preset_is_not_a_model(tmp_path):
+    with pytest.raises(ValueError, match="bert-tiny is a preset, not a model: pre-train it first"):
+        finetune("bert-tiny", [{"text": "a", "label": "b"}], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encoder):
     assert searched_lrs(768) == [5e-5, 4e-5, 3e-5, 2e-5]
     assert searched_lrs(256) == [4.5e-4, 3.6e-4, 2.7e-4, 1.8e-4]

@@ -30,6 +30,7 @@ from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.published import rounded, settings_for
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings
+from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
@@ -157,6 +158,10 @@ def check_request(request: FinetuneRequest, needs_folder: bool = True) -> None:
     settings_for(find_task(request.task), None, overrides, request.teacher is not None)
     chosen_device(str(overrides.get("runtime.device", "auto")))
     if request.model is not None and needs_folder:
+        if request.model in PRESETS and not Path(request.model).exists():
+            raise ValueError(
+                f"{request.model} is a preset, not a model: pre-train it first, and give the folder of that run"
+            )
         checked_config_file(model_folder(request.model))
 
 
