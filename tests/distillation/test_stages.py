@@ -101,7 +101,7 @@ def test_both_stages_are_logged(tmp_path, lesson):
     assert "Stage 1 of 2: embeddings, hidden, attention</h2>" in page and "Stage 2 of 2: logits</h2>" in page
     assert (out / "stages" / "1" / "curves.png").exists()
     card = (out / "README.md").read_text()
-    assert "for 10 steps in 2 stages" in card and "Earlier stage 1: embeddings, hidden, attention; 8 steps" in card
+    assert "- stage 1: embeddings, hidden, attention; 8 steps" in card
 
 
 def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson):

@@ -8,9 +8,25 @@ from hornbook.files import refusing_damage, write_text
 from hornbook.lifecycle.run_folder import RECORD
 from hornbook.report import finetuned, formatting
 from hornbook.report.finetuned import ReportedTaskRun
-from hornbook.report.rendering import Table, code, plain, render
+from hornbook.report.rendering import Table, plain, render
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+SHOWN_SETTINGS = {
+    "epochs": "epochs",
+    "batch_size": "batch size",
+    "optimizer.name": "optimizer",
+    "optimizer.lr": "learning rate",
+    "schedule.steps": "steps",
+    "schedule.warmup_fraction": "warmup fraction",
+    "schedule.warmup_steps": "warmup steps",
+    "optimizer.weight_decay": "weight decay",
+    "task.head": "head",
+    "task.max_length": "max sequence length",
+    "layers.lr_decay": "layer-wise learning-rate decay",
+    "layers.frozen": "frozen layers",
+    "layers.dropout": "dropout",
+    "runtime.seed": "seed",
+}
 
 
 def write_card(folder: str | Path) -> Path:
@@ -31,7 +47,8 @@ def _text(run: ReportedTaskRun) -> str:
         for split, scores in run.splits.items()
         for name, score in scores.items()
     ]
-    settings = [tuple(map(code, each)) for group in run.setting_groups.values() for each in group.items()]
+    values = {name: value for group in run.setting_groups.values() for name, value in group.items()}
+    settings = [(label, values[name]) for name, label in SHOWN_SETTINGS.items() if values.get(name, "none") != "none"]
     return render(
         "card.md",
         run=run,

@@ -108,7 +108,16 @@ class Outcome:
 
 class Stopped(RuntimeError):
     """Raised by everything that trains if a signal, or `on_progress` by returning True, stopped it. Its state is saved:
-    the same call, with `resume=True` where there is such an argument, continues it. `outcome` is how far it came."""
+    the same call, with `resume=True` where there is such an argument, continues it. `outcome` is how far it came.
+
+    >>> import hornbook
+    >>> options = {"batch_tokens": 512, "progress": False, "log": lambda message: None}
+    >>> try:
+    ...     hornbook.pretrain("bert-tiny", "corpus", "runs/stopped", steps=9, on_progress=lambda _: True, **options)
+    ... except hornbook.Stopped as stopped:
+    ...     print(stopped)
+    stopped at step 1 and saved: the same call continues it, with resume=True if it takes that argument
+    """
 
     def __init__(self, outcome: Outcome):
         super().__init__(outcome)  # so that it can be pickled, to leave a process of a pool
