@@ -11,6 +11,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import gc
 import io
 import json
+import signal
 import sys
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from tiny import TINY_MODEL, tiny_text
 
 from hornbook import cli
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the commands of the tests ignore it if `nohup make test` does
 torch.set_num_threads(1)
 do_without_onednn()
 draw_fewer_resamples()
