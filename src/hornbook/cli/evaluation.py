@@ -121,19 +121,9 @@ def label_curve_command(
 @app.command("glue", epilog="Example: hornbook glue runs/cola runs/mrpc runs/rte")
 def glue(runs: argument(list[Path], "Finished runs of GLUE's tasks.")) -> None:
     """Print the validation scores of runs on GLUE's tasks, and their average."""
-    from hornbook.files import read_json
-    from hornbook.metrics.glue import OFFICIAL, glue_average
+    from hornbook.metrics.glue import OFFICIAL, glue_average, read_glue_scores
 
-    scores: dict[str, dict[str, float]] = {}
-    for run in runs:
-        if not (run / "scores.json").is_file():
-            raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
-        task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["splits"]
-        if task not in OFFICIAL:
-            raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
-        scores[task] = {name: score["value"] for name, score in splits["dev"].items()}
-        if "dev-mismatched" in splits:
-            scores[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
+    scores = read_glue_scores(runs)
     average, tasks = glue_average(scores)
     rows = [(task, name, f"{100 * scores[task][name]:.1f}") for task in tasks for name in OFFICIAL[task]]
     table(rows, ("task", "metric", "dev"))

@@ -1,8 +1,6 @@
 """Commands on knowledge graphs: `graph build`, `graph paths`, `graph link`, `graph embed`."""
 
-import json
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import typer
@@ -91,45 +89,36 @@ def graph_link(
 ) -> None:
     """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems
-    from hornbook.files import replacing
     from hornbook.graph.graph import open_graph
-    from hornbook.graph.linked_texts import PlacedText, link_files
+    from hornbook.graph.linked_texts import LinkCounts, PlacedText, link_files, write_linked
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
     if out is not None:
         refuse_existing_file(out, overwrite)
     opened = open_graph(graph)
-    problems, rows, began = Problems(), [], time.monotonic()
-    counts = {"texts": 0, "mentions": 0, "texts_without_mention": 0, "linked_before": 0}
-    with counting_display("reading names") as show, replacing(out) if out is not None else nullcontext() as temporary:
+    problems, counts, rows, began = Problems(), LinkCounts(), [], time.monotonic()
+    with counting_display("reading names") as show:
         if text is not None:
-            linked_texts = [PlacedText("", "", opened.link(text), False)]
+            linked = [PlacedText("", "", opened.link(text), False)]
         else:
-            linked_texts = link_files(opened, texts, text_column=text_column, problems=problems)
-        with open(temporary, "w", encoding="utf-8") if temporary else nullcontext() as file:
-            for row in linked_texts:
-                mentions = row.linked.mentions
-                counts["texts"] += 1
-                counts["mentions"] += len(mentions)
-                counts["texts_without_mention"] += not mentions
-                counts["linked_before"] += row.was_linked
-                if file is not None:
-                    file.write(json.dumps(row.to_dict(), ensure_ascii=False) + "\n")
-                elif wants_json():
-                    rows.append(row.to_dict())
-                else:
-                    print_result(row.linked.text)
-                    for mention in mentions:
-                        print_result(f"  {_describe_mention(mention)}")
-                if counts["texts"] % 1000 == 0:
-                    show("texts linked", counts["texts"])
+            linked = link_files(opened, texts, text_column=text_column, problems=problems)
+        linked = counts.count(linked, on_progress=show)
+        if out is not None:
+            write_linked(linked, out)
+        elif wants_json():
+            rows = [row.to_dict() for row in linked]
+        else:
+            for row in linked:
+                print_result(row.linked.text)
+                for mention in row.linked.mentions:
+                    print_result(f"  {_describe_mention(mention)}")
     log_problems(problems.to_dict())
     seconds = time.monotonic() - began
     if out is not None:
-        print_result(f"{out}: {counts['mentions']:,} mentions in {counts['texts']:,} texts, {seconds:.1f} s")
+        print_result(f"{out}: {counts.mentions:,} mentions in {counts.texts:,} texts, {seconds:.1f} s")
     results = {"results": rows} if out is None else {"out": str(out)}
-    print_json({**counts, "seconds": round(seconds, 3), "problems": problems.to_dict(), **results})
+    print_json({**vars(counts), "seconds": round(seconds, 3), "problems": problems.to_dict(), **results})
 
 
 def _describe_mention(mention) -> str:

@@ -213,18 +213,15 @@ def lm_eval(
     from hornbook.extras import import_extra
 
     harness = import_extra("lm_eval", "lm-eval", "lm-eval needs")
+    from hornbook.evaluation.harness import scores_in
     from hornbook.evaluation.harness_model import HornbookLM
 
     options = {"tasks": comma_separated(tasks), "num_fewshot": shots, "limit": limit, "log_samples": False}
     evaluation = harness.simple_evaluate(model=HornbookLM(model, weights, device), **options)
-    rows = []
-    for task, scores in evaluation["results"].items():
-        for name, value in scores.items():
-            metric, _, filter_name = name.partition(",")
-            if filter_name and not metric.endswith("_stderr") and isinstance(value, float):
-                error = scores.get(f"{metric}_stderr,{filter_name}")
-                spread = f"± {error:.4f}" if isinstance(error, float) else ""
-                rows.append((task, metric, "" if filter_name == "none" else filter_name, f"{value:.4f}", spread))
+    rows = [
+        (*each[:3], f"{each.value:.4f}", "" if each.standard_error is None else f"± {each.standard_error:.4f}")
+        for each in scores_in(evaluation["results"])
+    ]
     table(rows, ("task", "metric", "filter", "value", "standard error"))
     if limit is not None:
         log(f"note: scored on the first {limit} examples of each task only; do not compare with full results")

@@ -36,35 +36,16 @@ def fill_mask(
 
 
 def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> None:
-    """Prints the probability that each model gives to the best tokens of all of them. Tokens of different vocabularies
-    are the same if they stand for the same text."""
     import hornbook
-    from hornbook.text.equivalent_tokens import find_token, surface
+    from hornbook.inference.mask_comparison import compare_masks
 
-    loaded = [hornbook.load(model, device=device) for model in models]
-    tokenizers = [model.tokenizer for model in loaded]
-    predictions = [model.fill_mask(text, top_k) for model in loaded]  # for each model, by mask
-    if len({len(by_mask) for by_mask in predictions}) > 1:
-        raise ValueError("the models read different numbers of masks in the text: write each mask as [MASK]")
-    distributions = [model.mask_probabilities([text])[0].probabilities_KV for model in loaded]
-    masks = []
-    for mask, by_model in enumerate(zip(*predictions, strict=True)):
-        tokens: dict[tuple, str] = {}  # as the first model that predicts it writes it
-        for tokenizer, best in zip(tokenizers, by_model, strict=True):
-            for prediction in best:
-                tokens.setdefault(surface(tokenizer, tokenizer.id(prediction.token)), prediction.token)
-        rows = []
-        for token_text, token in tokens.items():
-            ids = [find_token(tokenizer, token_text) for tokenizer in tokenizers]
-            pairs = zip(ids, distributions, strict=True)
-            rows.append((token, [None if i is None else float(probabilities[mask, i]) for i, probabilities in pairs]))
-        rows.sort(key=lambda row: -max(probability or 0.0 for probability in row[1]))
-        cells = [(token, *("-" if p is None else f"{p:.2%}" for p in probabilities)) for token, probabilities in rows]
-        table(cells, ("token", *models))
-        if any("-" in row[1:] for row in cells):
+    masks = compare_masks([hornbook.load(model, device=device) for model in models], text, top_k)
+    for tokens in masks:
+        rows = [(each.token, *("-" if p is None else f"{p:.2%}" for p in each.probabilities)) for each in tokens]
+        table(rows, ("token", *models))
+        if any(None in each.probabilities for each in tokens):
             print_result("-: the vocabulary of the model has no single token for this text")
-        masks.append([{"token": token, "probabilities": probabilities} for token, probabilities in rows])
-    print_json({"models": models, "masks": masks})
+    print_json({"models": models, "masks": [[vars(each) for each in tokens] for tokens in masks]})
 
 
 @app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')
@@ -90,6 +71,7 @@ def detect(
 ) -> None:
     """Mark the words of a text that look replaced, with an ELECTRA discriminator."""
     import hornbook
+    from hornbook.inference.encoder import mark_words
     from hornbook.interop.hub import builtin_for
 
     model, text = split_model(arguments, "a text")
@@ -98,10 +80,7 @@ def detect(
     if not text.strip():
         raise ValueError("the text is empty: give a sentence in which words may have been replaced")
     words = hornbook.load(model or builtin_for([text]), device=device).detect(text)
-    marked = text
-    for word in reversed(words):
-        if word.probability >= threshold:
-            marked = f"{marked[: word.start]}[{marked[word.start : word.end]}]{marked[word.end :]}"
+    marked = mark_words(text, [word for word in words if word.probability >= threshold])
     print_result(marked)
     table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))
     print_json({"marked": marked, "words": [vars(word) for word in words]})

@@ -50,7 +50,6 @@ MEASURED_NOTE = (
     "with --minutes, the steps, the batch, validation and with --recipe budget the learning rate, the weight decay and "
     "the length depend on the speed, which is measured"
 )
-OVERFITTING = 0.01  # how much higher than the best validation loss the last one is then
 TEACHER_HELP = "Teacher: a run folder, a transformers folder, or a Hugging Face name."
 STUDENT_HELP = "A preset (tinybert-4, ...), with --task also a model; defaults to distilbert (GPT: distilgpt2)."
 RECIPE_HELP = "distilbert, tinybert, patient, minilm, or your own .json; --show lists its settings."
@@ -118,6 +117,7 @@ def show_unmeasured(settings, minutes: float | None, new_model=None) -> None:
 def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     from hornbook.files import read_json
     from hornbook.report.formatting import counted, duration
+    from hornbook.runs.pretraining.loss_notes import loss_notes
 
     if outcome.ended == "already finished":
         log(f"{out} is already finished")
@@ -135,20 +135,8 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     else:
         use = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
     log(f"  hornbook report {out}      {use}".rstrip())
-    for term, baseline in (run.get("unigram_baseline") or {}).items():
-        last = outcome.last.get(f"validation_{term}", 0.0)
-        if last > baseline and not term.endswith("accuracy"):
-            log(
-                f"  note: the last validation {term} loss, {last:.3f}, is above the unigram baseline ({baseline:.3f}), "
-                "which predicts each token by its frequency alone: train for more --minutes or --steps"
-            )
-    last_loss = outcome.last.get("validation_loss", 0.0)
-    if outcome.best is not None and last_loss > outcome.best + OVERFITTING:
-        log(
-            f"  note: the validation loss was lowest at step {outcome.best_step:,}, whose weights are in "
-            f"{out / 'best'}, and has risen to {last_loss:.3f} since: the model overfits. More text, fewer steps, or a "
-            "higher model.dropout or optimizer.weight_decay would help"
-        )
+    for note in loss_notes(out, outcome, run.get("unigram_baseline") or {}):
+        log(f"  note: {note}")
 
 
 @app.command(

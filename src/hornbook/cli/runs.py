@@ -67,28 +67,12 @@ def clean_command(
     """Remove the checkpoints of finished runs. Their weights stay; runs that are not finished are not touched."""
     from hornbook.report.formatting import counted, size
     from hornbook.report.run_list import find_runs
+    from hornbook.runs.cleaning import remove_checkpoints
 
-    freed = {str(run): _clean(run, dry_run) for run in find_runs(folder)}
+    freed = {str(run): remove_checkpoints(run, dry_run) for run in find_runs(folder)}
     freed = {run: num_bytes for run, num_bytes in freed.items() if num_bytes}
     if freed:
         table([(run, size(num_bytes)) for run, num_bytes in freed.items()], ("run", "checkpoints"))
     total = sum(freed.values())
     print_result(f"{size(total)} {'would be freed' if dry_run else 'freed'} in {counted(len(freed), 'run')}")
     print_json({"freed": freed, "bytes": total, "dry_run": dry_run})
-
-
-def _clean(run: Path, dry_run: bool) -> int:
-    """Removes the checkpoints of one run if it is finished; returns the number of bytes freed."""
-    from hornbook.report.run_list import disk_bytes, summarize_run
-    from hornbook.train.checkpoint import Checkpoints
-
-    info = summarize_run(run)
-    if info["state"] != "finished" or info["kind"] not in ("run", "fine-tuned run"):
-        return 0
-    stages = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]
-    unneeded = {path for checkpoints in stages for path in checkpoints.finished_files()}
-    freed = disk_bytes(run) - disk_bytes(run, without=unneeded)
-    if not dry_run:
-        for checkpoints in stages:
-            checkpoints.keep_only_state()
-    return freed

@@ -5,8 +5,8 @@ token is put before a context; an empty context is the end-of-text token, and th
 at the end of a context belong to the continuation. Inputs that are too long are truncated on the left.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.generation import GenerationConfig, generate
@@ -16,6 +16,33 @@ MAX_NEW_TOKENS = 256  # where the task gives none
 LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # accepted names of max_new_tokens
 SAMPLING = ("temperature", "top_k", "top_p")
 KNOWN = {"until", "do_sample", "seed", "repetition_penalty", *LIMITS, *SAMPLING}
+
+
+class HarnessScore(NamedTuple):
+    """A score of a task. `filter_name`: how answers were taken from the generated text; "" for as they are."""
+
+    task: str
+    metric: str
+    filter_name: str
+    value: float
+    standard_error: float | None
+
+
+def scores_in(results: Mapping[str, Mapping[str, Any]]) -> list[HarnessScore]:
+    """The scores in the `results` of the harness, whose keys are `metric,filter` and `metric_stderr,filter`.
+
+    >>> scores_in({"copa": {"alias": "copa", "acc,none": 0.5, "acc_stderr,none": 0.1}})
+    [HarnessScore(task='copa', metric='acc', filter_name='', value=0.5, standard_error=0.1)]
+    """
+    scores = []
+    for task, values in results.items():
+        for name, value in values.items():
+            metric, _, filter_name = name.partition(",")
+            if filter_name and not metric.endswith("_stderr") and isinstance(value, float):
+                error = values.get(f"{metric}_stderr,{filter_name}")
+                shown = "" if filter_name == "none" else filter_name
+                scores.append(HarnessScore(task, metric, shown, value, error if isinstance(error, float) else None))
+    return scores
 
 
 class Answers:

@@ -3,7 +3,8 @@
 Rows of JSON lines may be linked already (`data/linked_rows.py` lists the forms); such links are kept.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, FileReader
 from hornbook.data.sources import find_sources, format_of
+from hornbook.files import replacing
 from hornbook.graph.graph import Graph
 from hornbook.graph.linking import LinkedText, Mention
 
@@ -28,6 +30,35 @@ class PlacedText:
 
     def to_dict(self) -> dict:
         return {"file": self.file, "place": self.place, **self.linked.to_dict()}
+
+
+@dataclass
+class LinkCounts:
+    """Counts of linked texts; those of `linked_before` had the links in their file."""
+
+    texts: int = 0
+    mentions: int = 0
+    texts_without_mention: int = 0
+    linked_before: int = 0
+
+    def count(self, texts: Iterable[PlacedText], on_progress: Callable[[str, int], None]) -> Iterator[PlacedText]:
+        """Yields the texts, and counts them on the way."""
+        for text in texts:
+            num_mentions = len(text.linked.mentions)
+            self.texts += 1
+            self.mentions += num_mentions
+            self.texts_without_mention += not num_mentions
+            self.linked_before += text.was_linked
+            yield text
+            if self.texts % BATCH == 0:
+                on_progress("texts linked", self.texts)
+
+
+def write_linked(texts: Iterable[PlacedText], path: Path) -> None:
+    """Writes the texts and their mentions as JSON lines."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for text in texts:
+            file.write(json.dumps(text.to_dict(), ensure_ascii=False) + "\n")
 
 
 def link_files(

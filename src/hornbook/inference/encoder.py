@@ -345,6 +345,17 @@ def _detected_words(text: str, encoded: Encoded, logits: list[float]) -> list[De
     return [word for word in words.values() if word.word.strip()]
 
 
+def mark_words(text: str, words: Sequence[DetectedWord]) -> str:
+    """The text with these words, in the order of the text, in brackets.
+
+    >>> mark_words("open two the public", [DetectedWord("two", 5, 8, 0.9)])
+    'open [two] the public'
+    """
+    for word in reversed(words):
+        text = f"{text[: word.start]}[{text[word.start : word.end]}]{text[word.end :]}"
+    return text
+
+
 def masked_lm_folder(folder: Path | str) -> Path:
     """Returns the folder of the model that fills in masks: an ELECTRA's generator, if there is one, or the folder."""
     generator = Path(folder) / GENERATOR

@@ -1,6 +1,9 @@
 """The official GLUE metrics of each task, and their average."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hornbook.files import read_json
 
 OFFICIAL: dict[str, tuple[str, ...]] = {
     "cola": ("matthews",),
@@ -13,6 +16,21 @@ OFFICIAL: dict[str, tuple[str, ...]] = {
     "rte": ("accuracy",),
     "wnli": ("accuracy",),
 }
+
+
+def read_glue_scores(runs: Iterable[Path]) -> dict[str, dict[str, float]]:
+    """The validation scores of finished runs by task, as `glue_average` takes them."""
+    scores: dict[str, dict[str, float]] = {}
+    for run in runs:
+        if not (run / "scores.json").is_file():
+            raise ValueError(f"{run} has no scores.json: give the folders of finished runs")
+        task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["splits"]
+        if task not in OFFICIAL:
+            raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
+        scores[task] = {name: score["value"] for name, score in splits["dev"].items()}
+        if "dev-mismatched" in splits:
+            scores[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
+    return scores
 
 
 def glue_average(scores: Mapping[str, Mapping[str, float]]) -> tuple[float, tuple[str, ...]]:
