@@ -24,7 +24,7 @@ from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel, as_texts
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
-from hornbook.tasks.evaluation import index_batches
+from hornbook.tasks.encoded import index_batches
 from hornbook.text.tokenizer import Encoded
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks

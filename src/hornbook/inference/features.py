@@ -29,7 +29,7 @@ from hornbook.lifecycle.locking import lock_output_file
 from hornbook.models.gpt import Gpt
 from hornbook.models.heads import pool_tokens
 from hornbook.tasks.datasets import find_task
-from hornbook.tasks.evaluation import index_batches
+from hornbook.tasks.encoded import index_batches
 from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns

@@ -21,7 +21,7 @@ from hornbook.interop.folder import save_model
 from hornbook.interop.hub import shown_name
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.models.heads import pool_tokens
-from hornbook.tasks.evaluation import index_batches
+from hornbook.tasks.encoded import index_batches
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

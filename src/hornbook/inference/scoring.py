@@ -19,7 +19,7 @@ from hornbook.devices import device_of
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
-from hornbook.tasks.evaluation import index_batches
+from hornbook.tasks.encoded import index_batches
 
 HEAD_TOKENS = 1024  # positions whose vocabulary logits are computed at once
 

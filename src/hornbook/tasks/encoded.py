@@ -1,6 +1,6 @@
 """Examples as token sequences with targets, in batches for the model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +38,22 @@ class EncodedExamples:
         """Number of groups of `group_size` sequences; the batch size counts groups, and groups are shuffled."""
         return len(self.ids) // self.group_size
 
+    def sequences_of(self, groups: Iterable[int]) -> list[int]:
+        """The indices of the sequences of these groups."""
+        return [group * self.group_size + i for group in groups for i in range(self.group_size)]
+
+    def length_batches(self, max_tokens: int) -> Iterator[list[int]]:
+        """All groups in batches of at most `max_tokens` tokens, those of short sequences first; a longer group is a
+        batch of its own."""
+        lengths = np.array([len(each) for each in self.ids]).reshape(-1, self.group_size)
+        order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
+        return index_batches(order, lengths.sum(1).tolist(), max_tokens)
+
     def batch(self, groups: Sequence[int], with_dataset_index: bool = False) -> "Batch":
         """These groups as a packed batch, sorted by length: neighbours of equal length are cheap on a CPU. With
         `with_dataset_index`, `dataset_index_host` holds the indices of the batch's sequences."""
-        group_size = self.group_size
-        size = {group: sum(len(self.ids[group * group_size + i]) for i in range(group_size)) for group in groups}
-        chosen = [group * group_size + i for group in sorted(groups, key=size.get) for i in range(group_size)]
+        size = {group: sum(len(self.ids[i]) for i in self.sequences_of([group])) for group in groups}
+        chosen = self.sequences_of(sorted(groups, key=size.get))
         batch = self.packed(chosen)
         if with_dataset_index:
             batch = batch.with_values("sequences", dataset_index_host=np.array(chosen, np.int64))
@@ -62,6 +72,20 @@ class EncodedExamples:
             entities=None if self.entities is None else [self.entities[i] for i in sequences],
         )
         return batch if self.extra_streams is None else batch.with_streams(self.extra_streams.streams(sequences))
+
+
+def index_batches(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Consecutive indices of `order` in batches of at most `max_tokens` tokens; a longer one is a batch of its own."""
+    batch: list[int] = []
+    tokens = 0
+    for index in order:
+        if batch and tokens + num_tokens[index] > max_tokens:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(index)
+        tokens += num_tokens[index]
+    if batch:
+        yield batch
 
 
 def mean_scorer(values: Mapping[str, np.ndarray]) -> Scorer:

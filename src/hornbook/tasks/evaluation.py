@@ -1,7 +1,7 @@
 """Runs a model over encoded examples: its outputs, its predictions, and the task's standard metrics with confidence
 intervals."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -70,10 +70,8 @@ def outputs_by_group(
     `encoded`. `per_token`: `run` returns a row per token, otherwise one per group."""
     outputs: list[np.ndarray | None] = [None] * encoded.num_groups
     num_done = 0
-    lengths = np.array([len(each) for each in encoded.ids]).reshape(-1, encoded.group_size)
-    order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-    for groups in index_batches(order, lengths.sum(1).tolist(), max_tokens):
-        batch = encoded.packed([group * encoded.group_size + i for group in groups for i in range(encoded.group_size)])
+    for groups in encoded.length_batches(max_tokens):
+        batch = encoded.packed(encoded.sequences_of(groups))
         rows = run(batch)
         by_group = np.split(rows, batch.offsets_host[1:-1]) if per_token else rows
         for group, output in zip(groups, by_group, strict=True):
@@ -82,20 +80,6 @@ def outputs_by_group(
         if on_progress:
             on_progress(num_done)
     return outputs
-
-
-def index_batches(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Consecutive indices of `order` in batches of at most `max_tokens` tokens; a longer one is a batch of its own."""
-    batch: list[int] = []
-    tokens = 0
-    for index in order:
-        if batch and tokens + num_tokens[index] > max_tokens:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(index)
-        tokens += num_tokens[index]
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.loaded import BATCH_TOKENS, l2_normalized
-from hornbook.tasks.evaluation import index_batches
+from hornbook.tasks.encoded import index_batches
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.word_vectors import lookup, read_vectors
 

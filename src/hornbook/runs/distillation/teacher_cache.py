@@ -5,7 +5,7 @@ RUN/teacher/cache.json                what the outputs depend on, and the number
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from hornbook.objectives.distillation.task import (
 from hornbook.report.formatting import size
 from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.evaluation import index_batches
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.job import OnProgress, preparation_progress
 from hornbook.train.runtime import Runtime
@@ -83,9 +82,7 @@ class TeacherCache:
         self, teacher: Transformer, runtime: Runtime, micro_tokens: int, on_progress: OnProgress, log: Log
     ) -> None:
         """Computes the missing outputs, short sequences first, in batches that depend only on the data."""
-        lengths = self.lengths.reshape(-1, self.encoded.group_size)
-        order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-        batches = list(index_batches(order, lengths.sum(1).tolist(), micro_tokens))
+        batches = list(self.encoded.length_batches(micro_tokens))
         first = self.open()
         if first == len(batches):
             return
@@ -93,8 +90,8 @@ class TeacherCache:
         teacher = teacher.to(runtime.device).eval()
         show, num_tokens = preparation_progress(on_progress, "caching teacher outputs: batch", first), 0
         for num_done, groups in enumerate(batches[first:], first + 1):
-            sequences = self._sequences(groups)
-            batch = self.encoded.packed(sequences.tolist()).to(runtime.device)
+            sequences = self.encoded.sequences_of(groups)
+            batch = self.encoded.packed(sequences).to(runtime.device)
             with runtime.autocast():
                 rows_of_groups, rows_of_tokens = compute_rows(teacher, self.columns, batch)
             if rows_of_groups is not None:
@@ -114,12 +111,7 @@ class TeacherCache:
         """The rows of all tokens of some sequences, with the given columns."""
         return _select(self.files["tokens"][self._token_rows(sequences)], self.columns.tokens, columns.tokens)
 
-    def _sequences(self, groups: list[int]) -> np.ndarray:
-        """The indices of the sequences of some groups."""
-        group_size = self.encoded.group_size
-        return (np.array(groups)[:, None] * group_size + np.arange(group_size)).ravel()
-
-    def _token_rows(self, sequences: np.ndarray) -> np.ndarray:
+    def _token_rows(self, sequences: Sequence[int] | np.ndarray) -> np.ndarray:
         starts, lengths = self.offsets[sequences], self.lengths[sequences]
         return np.repeat(starts - to_offsets(lengths)[:-1], lengths) + np.arange(lengths.sum())
 
