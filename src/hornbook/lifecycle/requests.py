@@ -104,6 +104,12 @@ def changed_values(recorded: Mapping[str, Any], requested: Mapping[str, Any], pr
     return differences
 
 
+def refuse_other_source(recorded: Mapping[str, Any], source: Mapping[str, Any], made_from: str, fix: str) -> None:
+    """Raises a `ValueError` if what a stored result depends on differs from `source`."""
+    if changed := [each.name for each in changed_values(recorded, source)]:
+        raise ValueError(f"{made_from} other {', '.join(changed)}: {fix}, or choose another folder")
+
+
 def request_differences(recorded: Mapping[str, Any], request: RunRequest, settings: Any = None) -> list[Difference]:
     """The options and settings of a request that differ from the recorded request and from the `settings` that were
     resolved from it; without settings, overrides are compared only as they were given."""

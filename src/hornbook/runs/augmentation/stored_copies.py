@@ -17,7 +17,7 @@ from hornbook.files import read_json, refusing_damage, sha256, write_json
 from hornbook.inference.encoder import masked_lm_folder
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
-from hornbook.lifecycle.requests import changed_values
+from hornbook.lifecycle.requests import refuse_other_source
 from hornbook.lifecycle.run_folder import Log, recorded
 from hornbook.runs.augmentation.copies import CHUNK, Augmenter, open_masked_lm
 from hornbook.runs.distillation.teacher import Teacher
@@ -77,11 +77,8 @@ def _base_of_teacher(teacher: Teacher) -> Path:
 
 def made_from(examples: Sequence[Example], model: Path, settings: AugmentationSettings, seed: int) -> dict[str, Any]:
     """Everything that determines the copies: the settings, with hashes instead of names."""
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr(example).encode("utf-8", "surrogatepass"))
     return dataclasses.asdict(settings) | {
-        "examples": digest.hexdigest(),
+        "examples": hashlib.sha256("".join(map(repr, examples)).encode("utf-8", "surrogatepass")).hexdigest(),
         "model": weights_fingerprint(masked_lm_folder(model)),
         "vectors": None if settings.vectors is None else sha256(Path(settings.vectors)),
         "seed": seed,
@@ -94,12 +91,9 @@ class StoredCopies:
     def __init__(self, folder: Path, examples: Sequence[Example], source: dict[str, Any]):
         self.examples, self.source = examples, source
         self.lines, self.source_file = folder / LINES, folder / AUGMENTED
-        before = read_json(self.source_file) if self.source_file.exists() else source
-        if changed := [each.name for each in changed_values(before, source)]:
-            raise ValueError(
-                f"{self.lines} was made from other {', '.join(changed)}: remove it and {AUGMENTED} to make the copies "
-                "again, or choose another folder"
-            )
+        if self.source_file.exists():
+            fix = f"remove it and {AUGMENTED} to make the copies again"
+            refuse_other_source(read_json(self.source_file), source, f"{self.lines} was made from", fix)
 
     def num_done(self) -> int:
         """Number of examples whose copies are stored. Truncates a partly written chunk: chunks are made as a whole."""

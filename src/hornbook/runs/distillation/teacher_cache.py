@@ -16,7 +16,7 @@ from hornbook.batch import to_offsets
 from hornbook.config import checked
 from hornbook.data.shards import load_array
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.lifecycle.requests import changed_values
+from hornbook.lifecycle.requests import refuse_other_source
 from hornbook.lifecycle.run_folder import Log
 from hornbook.models.transformer import Transformer
 from hornbook.objectives.distillation.task import (
@@ -49,12 +49,10 @@ class TeacherCache:
         sizes = {"groups": (encoded.num_groups, columns.groups), "tokens": (int(self.offsets[-1]), columns.tokens)}
         self.sizes = {name: (rows, sum(widths.values())) for name, (rows, widths) in sizes.items() if widths}
         self.follows_from = follows_from
-        before = read_json(folder / STATE)["follows_from"] if (folder / STATE).exists() else follows_from
-        if changed := [each.name for each in changed_values(before, follows_from)]:
-            raise ValueError(
-                f"the teacher outputs in {folder} were computed with other {', '.join(changed)}: remove that folder "
-                "to compute them again, or choose another folder"
-            )
+        if (folder / STATE).exists():
+            what = f"the teacher outputs in {folder} were computed with"
+            fix = "remove that folder to compute them again"
+            refuse_other_source(read_json(folder / STATE)["follows_from"], follows_from, what, fix)
         self.files: dict[str, np.memmap] = {}
 
     def open(self) -> int:
