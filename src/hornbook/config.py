@@ -17,6 +17,7 @@ import functools
 import math
 import numbers
 import os
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -225,6 +226,18 @@ def with_overrides(settings: S, overrides: Mapping[str, Any], prefix: str = "") 
     for head, group in by_group.items():
         values[head] = with_overrides(getattr(settings, head), group, f"{prefix}{head}.")
     return dataclasses.replace(settings, **values)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
+    """The names among `known` that are most like an unknown one, for an error message; `otherwise` if none is."""
+    similar = difflib.get_close_matches(name, known, most, cutoff=0.5)
+    return f"did you mean {' or '.join(similar)}?" if similar else otherwise
+
+
+def check_name(name: str, where: str = "") -> None:
+    """Raises a `ValueError` if a name of a task, arm or variant cannot be used in file names."""
+    if not re.fullmatch(r"[a-z0-9]+(?:[.-][a-z0-9]+)*", name):
+        raise ValueError(f"'{name}'{where} is not a valid name: use lower-case letters, digits, dots and hyphens")
 
 
 class UnknownSetting(ValueError):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from hornbook.config import did_you_mean
 from hornbook.lifecycle.locking import check_folder, discards_writes
 from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
@@ -141,6 +142,25 @@ def read_toml(path: Path) -> dict:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
+
+
+def shipped_names(folder: Path) -> list[str]:
+    """The names of the TOML files that the package ships in a folder."""
+    return sorted(file.stem for file in folder.glob("*.toml"))
+
+
+def shipped_or_file(name: str | Path, folder: Path, what: str) -> Path:
+    """The TOML file of a `what`, such as a task: a shipped one in `folder`, given its name, or a file, given its
+    path."""
+    path, names = Path(name), shipped_names(folder)
+    if str(name) in names:
+        return folder / f"{name}.toml"
+    if path.suffix == ".toml" and not path.is_file():
+        raise ValueError(f"there is no file {path}: check it, or use a shipped {what}: {', '.join(names)}")
+    if not path.is_file():
+        hint = did_you_mean(str(name), names, f"there are {', '.join(names)}", most=2)
+        raise ValueError(f"there is no {what} '{name}': give a .toml file, or a shipped one; {hint}")
+    return path
 
 
 @contextlib.contextmanager

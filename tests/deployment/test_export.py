@@ -247,7 +247,7 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"format": "onnx-int4"}, "onnx or onnx-int8.*did you mean onnx-int8"),
+        ({"format": "onnx-int4"}, "onnx or onnx-int8, not 'onnx-int4'"),
         ({"format": "onnx", "threads": 0}, "threads must be at least 1"),
         ({"format": "onnx", "data": "some.csv"}, "no task head.*give texts="),
     ],

@@ -59,7 +59,7 @@ def test_a_missing_sentence_head_is_not_evaluated(tmp_path):
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(tmp_path):
-    with pytest.raises(ValueError, match=r"use .*equal-compute"):
+    with pytest.raises(ValueError, match=r"did you mean equal-compute"):
         read_experiment("equal-compote")
 
 

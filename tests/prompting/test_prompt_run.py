@@ -233,7 +233,7 @@ def test_refusals(gpt, task, data, tmp_path, monkeypatch):
     tokenizer.save(tmp_path / "bert")
     refused("is an encoder and cannot continue a prompt", model=tmp_path / "bert")
     refused("there is no file .*no.toml: check", task=tmp_path / "no.toml")
-    refused("a shipped one: sst-2-question", task="sst2-question")
+    refused("a shipped one; did you mean sst-2-question", task="sst2-question")
     refused("no training split", data=data / "test.jsonl", shots=(1,))
     refused("fewer than the 13", shots=(13,))
     refused("shots must be at least 0, not -1", shots=(-1,))

@@ -302,9 +302,10 @@ def _numbers(shots: str) -> list[int]:
 
 
 def _list() -> None:
-    from hornbook.tasks.text.definition import read_task, shipped
+    from hornbook.files import shipped_names
+    from hornbook.tasks.text.definition import SHIPPED, read_task
 
-    tasks = [read_task(name) for name in shipped()]
+    tasks = [read_task(name) for name in shipped_names(SHIPPED)]
     rows = [(task.name, ", ".join(task.metrics), task.about) for task in tasks]
     table(rows, ("task", "metrics", "description"), is_prose=True)
     print_json({task.name: task.about for task in tasks})

@@ -6,7 +6,6 @@ OUT/export.json                             what was exported, and all measureme
 OUT/README.md                               the measurements, and a program that runs the model
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -111,8 +110,7 @@ def export(
 
 def _check(format: str, length: int, rounds: int, threads: int) -> None:
     if format not in FORMATS:
-        near = difflib.get_close_matches(format, FORMATS, n=1, cutoff=0.0)[0]
-        raise ValueError(f"the format must be {' or '.join(FORMATS)}, not '{format}'; did you mean {near}?")
+        raise ValueError(f"the format must be {' or '.join(FORMATS)}, not '{format}'")
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
         import_onnx(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from hornbook.config import checked
+from hornbook.config import checked, did_you_mean
 from hornbook.files import refusing_damage
 from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, load_array, read_lines, read_manifest, verify
 from hornbook.graph.paths import MAX_HOPS, Adjacency, PathArrays, find_paths
@@ -210,8 +210,7 @@ class Graph:
             if name in names:
                 return index
         known = sorted({label for _, label in self.relations})
-        similar = difflib.get_close_matches(name, known, MAX_SUGGESTIONS, cutoff=0.5)
-        hint = f"did you mean {', '.join(similar)}?" if similar else f"there are {', '.join(known[:20])}"
+        hint = did_you_mean(name, known, f"there are {', '.join(known[:20])}", MAX_SUGGESTIONS)
         raise ValueError(f"there is no relation '{name}' in the graph {self.folder}: {hint}")
 
     def edge(self, index: int) -> Edge:

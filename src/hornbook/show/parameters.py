@@ -3,7 +3,6 @@
 V is the vocabulary, E the embedding width, H the width of the blocks, I the inner width, L the number of blocks.
 """
 
-import difflib
 import math
 import re
 from collections import Counter, defaultdict
@@ -14,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from hornbook.config import did_you_mean
 from hornbook.interop.folder import load_model
 from hornbook.interop.hub import builtin_names, model_folder
 from hornbook.models.electra import ElectraPair
@@ -66,9 +66,8 @@ def _folder(name: str | Path) -> Path:
     except ValueError:
         if "/" in str(name) or Path(name).exists():
             raise
-        similar = difflib.get_close_matches(str(name), PRESETS, n=3, cutoff=0.5)
-        if similar:
-            raise ValueError(f"there is no preset or model '{name}'; did you mean {', '.join(similar)}?") from None
+        if hint := did_you_mean(str(name), PRESETS, most=3):
+            raise ValueError(f"there is no preset or model '{name}'; {hint}") from None
         raise ValueError(
             f"there is no preset '{name}', and no model of that name was found or could be downloaded: give a folder, "
             f"a built-in model ({', '.join(builtin_names())}) or one of the presets {', '.join(PRESETS)}"

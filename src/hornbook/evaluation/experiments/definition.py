@@ -7,23 +7,21 @@ experiment.arms[0].name
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hornbook.config import LARGEST_SEED, ValidatedSettings, from_dict, setting, with_overrides
+from hornbook.config import LARGEST_SEED, ValidatedSettings, check_name, from_dict, setting, with_overrides
 from hornbook.data.sequences import SENTENCE_LAYOUTS
 from hornbook.evaluation.minimal_pairs import DIRECTIONS
-from hornbook.files import read_toml
+from hornbook.files import read_toml, shipped_or_file
 from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.tasks.datasets import RegisteredTask, find_task
 
 SHIPPED = Path(__file__).parent
-NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # names of arms and tasks are used in file names
 MINIMAL_PAIRS = "minimal-pairs"  # the task of a set of pairs that models are scored on without training
 SET_BY_RUNNER = ("schedule.steps", "checkpoint.keep_at", "runtime.seed", "model.vocab_size")
 
@@ -229,10 +227,10 @@ class Experiment(ValidatedSettings):
         for what, group in (("arms", self.arms), ("tasks", self.tasks), ("claims", self.claims)):
             names = [each.name for each in group]
             for name in names:
-                _refuse_invalid_name(name, f"in {what} is not a valid name")
+                check_name(name, f" in {what}")
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"{what} has the name '{twice[0]}' twice: use distinct names")
-        _refuse_invalid_name(self.name, "is not a valid experiment name")
+        check_name(self.name)
         if len(self.arms) < self.fewest_arms:
             raise ValueError("an experiment needs at least two arms: add [[arms]]")
         tasks = {task.name: task for task in self.tasks}
@@ -318,20 +316,8 @@ class Experiment(ValidatedSettings):
 
 def read_experiment(name: str | Path) -> Experiment:
     """Reads a shipped experiment by name, or one from a TOML file."""
-    path = Path(name)
-    if (shipped := SHIPPED / f"{name}.toml").is_file() and path.suffix != ".toml":
-        path = shipped
-    elif not path.is_file() and path.suffix == ".toml":
-        raise ValueError(f"{path} does not exist: give the TOML file of an experiment")
-    elif not path.is_file():
-        names = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
-        raise ValueError(f"there is no experiment '{name}': use {names}, or a path to a .toml file")
+    path = shipped_or_file(name, SHIPPED, "experiment")
     return parse_experiment(read_toml(path), str(path))
-
-
-def _refuse_invalid_name(name: str, problem: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ValueError(f"'{name}' {problem}: use lower-case letters, digits and hyphens")
 
 
 def _append(about: str, note: str) -> str:

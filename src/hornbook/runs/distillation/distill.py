@@ -8,14 +8,13 @@ resume, validate, report and predict in the same way.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hornbook.config import parsed
+from hornbook.config import did_you_mean, parsed
 from hornbook.devices import refuse_beyond_memory
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -207,9 +206,8 @@ def _check_model(name: str) -> None:
     try:
         model_folder(name)
     except ValueError as error:
-        similar = difflib.get_close_matches(name, presets.PRESETS, n=2)
-        hint = f"; did you mean the preset {' or '.join(similar)}?" if similar else ""
-        raise ValueError(f"{error}{hint}") from None
+        hint = did_you_mean(name, presets.PRESETS, most=2)
+        raise ValueError(f"{error}; {hint}" if hint else str(error)) from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Presets: published model sizes with the pre-training settings that were published with them."""
 
 import dataclasses
-import difflib
 import math
 
 from hornbook import config as configuration
@@ -259,9 +258,8 @@ PRESETS: dict[str, PretrainSettings] = {
 def preset(name: str) -> PretrainSettings:
     """The preset of this name, or a `ValueError` with the nearest name."""
     if name not in PRESETS:
-        nearest = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]}? " if nearest else ""
-        raise ValueError(f"there is no preset '{name}'; {hint}'hornbook pretrain --help' lists all")
+        hint = configuration.did_you_mean(name, PRESETS, "use another:")
+        raise ValueError(f"there is no preset '{name}'; {hint} 'hornbook pretrain --help' lists all")
     return PRESETS[name]
 
 

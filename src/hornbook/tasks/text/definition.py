@@ -5,21 +5,19 @@ task = read_task("sst-2-question")      # the name of a shipped task, or a path 
 task.metrics
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hornbook.config import ValidatedSettings, from_dict, setting
-from hornbook.files import read_toml
+from hornbook.config import ValidatedSettings, check_name, did_you_mean, from_dict, setting
+from hornbook.files import read_toml, shipped_or_file
 from hornbook.tasks.text.metrics import METRICS
 from hornbook.tasks.text.sampling import SamplingSettings
 
 SHIPPED = Path(__file__).parent / "shipped"
 FIELD = re.compile(r"\{\{|\}\}|\{([^{}\n]+)\}")  # doubled braces are literal braces
-NAME = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*")  # of a task or variant, used in file names
 AS_WRITTEN = "as written"  # the variant with the task's own template
 
 SourceLayout = Literal["columns", "lambada", "coqa", "parallel"]
@@ -132,8 +130,7 @@ class TextTask(ValidatedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in (self.name, *(variant.name for variant in self.variants)):
-            if not NAME.fullmatch(name):
-                raise ValueError(f"'{name}' is not a valid name: use lower-case letters, digits and hyphens")
+            check_name(name)
         if not self.example:
             raise ValueError("example is missing: give the template of a question, such as 'Q: {question}\\nA:'")
         if self.answer.count("{answer}") != 1:
@@ -145,8 +142,7 @@ class TextTask(ValidatedSettings):
             raise ValueError(f"metrics is missing: name some of {', '.join(METRICS)}")
         for name in self.metrics:
             if name not in METRICS:
-                near = difflib.get_close_matches(name, METRICS, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"use {', '.join(METRICS)}"
+                hint = did_you_mean(name, METRICS, f"use {', '.join(METRICS)}")
                 raise ValueError(f"there is no metric '{name}'; {hint}")
             if (METRICS[name].needs == "choice") != self.choices.is_given:
                 kind = "has [choices]" if self.choices.is_given else "generates a free answer"
@@ -167,20 +163,9 @@ class TextTask(ValidatedSettings):
         return {AS_WRITTEN: self.example, **{variant.name: variant.example for variant in self.variants}}
 
 
-def shipped() -> list[str]:
-    return sorted(file.stem for file in SHIPPED.glob("*.toml"))
-
-
 def read_task(name: str | Path) -> TextTask:
     """A shipped task by its name, or a task from a file."""
-    path = Path(name)
-    if path.suffix != ".toml" and str(name) in shipped():
-        path = SHIPPED / f"{name}.toml"
-    elif not path.is_file():
-        if path.suffix == ".toml":
-            raise ValueError(f"there is no file {name}: check it, or use a shipped task ('hornbook prompt --list')")
-        near = difflib.get_close_matches(str(name), shipped(), n=2, cutoff=0.4) or shipped()
-        raise ValueError(f"there is no task '{name}': give a .toml file, or a shipped one: {' or '.join(near)}")
+    path = shipped_or_file(name, SHIPPED, "task")
     values = read_toml(path)
     try:
         return from_dict(TextTask, {"name": path.stem, **values})
