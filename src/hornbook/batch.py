@@ -264,6 +264,11 @@ class Batch:
         return bool(lengths.any() and ((lengths == self.max_length) | (lengths == 0)).all())
 
     @property
+    def max_lengths(self) -> dict[str, int]:
+        """The largest number of entries of a padding sequence, for the streams that limit it."""
+        return {TOKENS: self.max_length, SEQUENCES: 1}
+
+    @property
     def lengths_N(self) -> Tensor:
         return (self.offsets[1:] - self.offsets[:-1]).long()
 
@@ -317,9 +322,8 @@ class Batch:
             )
         sizes = {name: stream.num_entries for name, stream in self.streams.items()} | dict(sizes or {})
         sizes |= {TOKENS: num_tokens, SEQUENCES: num_sequences}
-        max_lengths = {TOKENS: self.max_length, SEQUENCES: 1}
         padded = {
-            name: stream.padded(sizes[name], num_sequences, max_lengths.get(name))
+            name: stream.padded(sizes[name], num_sequences, self.max_lengths.get(name))
             for name, stream in self.streams.items()
         }
         return dataclasses.replace(self, streams=padded, num_padding_sequences=self.num_padding_sequences + num_added)

@@ -9,10 +9,10 @@ from hornbook.batch import Batch, pack
 from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
 from hornbook.objectives import clm
-from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective, next_tokens
+from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective
 from hornbook.objectives.vocabulary_loss import summed_loss, unigram_baseline
 from hornbook.tasks.objective import TaskObjective
-from hornbook.train.objective import StepInputs
+from hornbook.train.objective import StepInputs, next_tokens
 from hornbook.train.step import bucketed
 
 SIZE = {"vocab_size": 90, "num_layers": 2, "width": 16, "num_heads": 2, "inner_width": 64, "max_positions": 40}

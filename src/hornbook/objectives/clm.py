@@ -20,11 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch, to_offsets
+from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.vocabulary_loss import can_fuse_loss, fused_loss, summed_loss, term_metrics
-from hornbook.train.objective import Objective, StepInputs, Targets
+from hornbook.objectives.vocabulary_loss import (
+    VocabularyObjective,
+    can_fuse_loss,
+    fused_loss,
+    summed_loss,
+    term_metrics,
+)
+from hornbook.train.objective import Objective, StepInputs, Targets, next_token_targets, next_tokens
 from hornbook.train.randomness import token_keys
 
 NEARLY_ALL = 0.95  # fraction of tokens with targets (or padding) above which computing all logits is cheaper
@@ -41,18 +47,13 @@ class ClmSettings(ValidatedSettings, group="objective"):
     )
 
 
-class ClmObjective:
+class ClmObjective(VocabularyObjective):
     """Predicts each token of each sequence from those before it."""
 
     is_capturable = True
 
     def __init__(self):
         self.weights = {"clm": 1.0}
-        self.summed_loss = summed_loss
-
-    def compile(self) -> None:
-        """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
-        self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         return StepInputs(batch.with_streams({"clm": next_token_targets(batch)}))
@@ -161,34 +162,3 @@ def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:
     # Padding targets have the position of a real target, so their values must not be added to it.
     values_K = targets.values_K * (targets.weights_K != 0)
     return values_K.new_zeros(num_tokens).index_add_(0, targets.positions_K, values_K), weights_T
-
-
-def next_token_targets(batch: Batch) -> Targets:
-    """The next token of each token, from the batch's `labels_T` if it has them (-1 gets weight 0), else from the
-    sequence itself."""
-    if batch.labels_T is None:
-        return next_tokens(batch)
-    values_K = batch.labels_T[: batch.num_real_tokens]
-    offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
-    positions_K = torch.arange(len(values_K), device=values_K.device)
-    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)
-
-
-def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
-    """The next token of every token but the last of each sequence. Each target has weight 1 or, if
-    `each_sequence_once`, the targets of each sequence have total weight 1."""
-    device, num_real = batch.ids_T.device, batch.num_real_sequences
-    num_targets = np.maximum(np.diff(batch.offsets_host) - 1, 0)
-    num_targets[num_real:] = 0
-    offsets_host = to_offsets(num_targets)
-    starts_N = batch.offsets[:num_real].long()
-    num_targets_N = (batch.offsets[1 : num_real + 1] - starts_N - 1).clamp(min=0)
-    sequence_K = torch.repeat_interleave(
-        torch.arange(num_real, device=device), num_targets_N, output_size=int(offsets_host[-1])
-    )
-    # Target k is as far into its sequence as k is past the first target of that sequence.
-    offsets_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
-    positions_K = torch.arange(len(sequence_K), device=device) + offsets_N[sequence_K]
-    values_K = batch.ids_T[positions_K + 1]
-    weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
-    return Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)

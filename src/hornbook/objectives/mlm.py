@@ -15,15 +15,13 @@ weight x sum / count.
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.vocabulary_loss import summed_loss, term_metrics
-from hornbook.train.objective import StepInputs, Targets, group_targets
+from hornbook.objectives.vocabulary_loss import VocabularyObjective, term_metrics
+from hornbook.train.objective import StepInputs, group_targets
 from hornbook.train.randomness import token_keys
 
 SentenceTask = Literal["none", "nsp", "sop"]
@@ -37,7 +35,7 @@ class MlmSettings(ValidatedSettings, group="objective"):
     sentence_weight: float = setting(1.0, "weight of the sentence task's loss, relative to mlm", low=0, high=1e6)
 
 
-class MlmObjective:
+class MlmObjective(VocabularyObjective):
     """MLM, optionally with a sentence task computed from the same forward pass."""
 
     is_capturable = True
@@ -46,11 +44,6 @@ class MlmObjective:
         self.masking = masking
         self.sentence = None if sentence == "none" else sentence
         self.weights = {"mlm": 1.0} | ({self.sentence: sentence_weight} if self.sentence else {})
-        self.summed_loss = summed_loss
-
-    def compile(self) -> None:
-        """Compiles the loss over the vocabulary, which otherwise makes several passes over the logits."""
-        self.summed_loss = torch.compile(summed_loss, dynamic=True)
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         ids_T, mlm = self.masking.prepare(batch, token_keys(batch, seed))
@@ -77,19 +70,3 @@ class MlmObjective:
         if self.sentence:
             logits[self.sentence] = model.sentence_logits(x_TD[step_inputs.targets[self.sentence].positions_K])
         return logits
-
-
-def first_token(batch: Batch) -> Targets:
-    """One target of value 0 per real sequence, at its first token."""
-    positions = batch.offsets[: batch.num_real_sequences].long()
-    offsets_host = np.minimum(np.arange(batch.num_sequences + 1), batch.num_real_sequences)
-    weights = torch.ones_like(positions, dtype=torch.float32)
-    return Targets(positions, torch.zeros_like(positions), weights, offsets_host=offsets_host)
-
-
-def every_token(batch: Batch) -> Targets:
-    """One target of value 0 per real token."""
-    index_T = torch.arange(batch.num_real_tokens, device=batch.ids_T.device)
-    offsets_host = batch.offsets_host.clip(max=batch.num_real_tokens)
-    weights_T = torch.ones_like(index_T, dtype=torch.float32)
-    return Targets(index_T, torch.zeros_like(index_T), weights_T, offsets_host=offsets_host)

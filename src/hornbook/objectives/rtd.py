@@ -30,9 +30,9 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import SentenceTask, every_token
-from hornbook.objectives.vocabulary_loss import summed_loss, term_metrics
-from hornbook.train.objective import StepInputs, Targets, group_targets
+from hornbook.objectives.mlm import SentenceTask
+from hornbook.objectives.vocabulary_loss import VocabularyObjective, term_metrics
+from hornbook.train.objective import StepInputs, Targets, all_token_targets, group_targets
 from hornbook.train.randomness import random_bits, token_keys
 
 DiscriminatorTask = Literal["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"]
@@ -169,10 +169,11 @@ class _DiscriminatorTerm:
     weights_K: Tensor
 
 
-class RtdObjective:
+class RtdObjective(VocabularyObjective):
     """The objective of an `ElectraPair`."""
 
     is_capturable = True
+    compiled = ("summed_loss", "sample_tokens", "copy_or_predict_loss")
 
     def __init__(self, masking: Masking, settings: RtdSettings | None = None):
         self.masking = masking
@@ -180,14 +181,7 @@ class RtdObjective:
         self.weights = self.settings.weights
         self.term = self.settings.term
         self.wants_every_token = self.settings.discriminator_task in ("rtd", "all-tokens-mlm")
-        self.summed_loss, self.sample_tokens = summed_loss, sample_tokens
-        self.copy_or_predict_loss = copy_or_predict_loss
-
-    def compile(self) -> None:
-        """Compiles the operations over the whole vocabulary: the losses and the sampling."""
-        self.summed_loss = torch.compile(summed_loss, dynamic=True)
-        self.sample_tokens = torch.compile(sample_tokens, dynamic=True)
-        self.copy_or_predict_loss = torch.compile(copy_or_predict_loss, dynamic=True)
+        self.sample_tokens, self.copy_or_predict_loss = sample_tokens, copy_or_predict_loss
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """Targets of `mlm`, of `rtd` (every token) and, under `noise_seeds`, the random numbers that seed the noise."""
@@ -195,7 +189,7 @@ class RtdObjective:
         ids_T, mlm = self.masking.prepare(batch, keys_T)
         seeds_K = random_bits(keys_T[mlm.positions_K], "guess")[0] - 2**31
         targets = {"mlm": mlm, "noise_seeds": dataclasses.replace(mlm, values_K=seeds_K)}
-        targets[self.term] = every_token(batch) if self.wants_every_token else mlm
+        targets[self.term] = all_token_targets(batch) if self.wants_every_token else mlm
         if self.settings.correction:
             targets[CORRECTION] = mlm
         if self.settings.generator_objective == "adversarial":

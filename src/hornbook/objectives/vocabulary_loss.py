@@ -40,6 +40,18 @@ def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tenso
     return (F.cross_entropy(logits_KV, values_K, reduction="none") * weights_K).sum()
 
 
+class VocabularyObjective:
+    """The base of objectives with losses over the vocabulary. `compile` compiles the functions named in `compiled`,
+    which otherwise make several passes over the logits."""
+
+    compiled: tuple[str, ...] = ("summed_loss",)
+    summed_loss = staticmethod(summed_loss)
+
+    def compile(self) -> None:
+        for name in self.compiled:
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
+
+
 def can_fuse_loss(x_KD: Tensor) -> bool:
     """Whether `fused_loss` can run."""
     return len(x_KD) > 0 and kernels.use_triton(x_KD)

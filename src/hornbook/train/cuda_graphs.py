@@ -41,11 +41,6 @@ class Bucket:
     num_causal: int | None  # as in `Batch`
     shared: tuple[tuple[str, torch.Size], ...]  # (name, shape) of the values shared by the whole step
 
-    @property
-    def max_lengths(self) -> dict[str, int]:
-        """The largest number of entries of a padding sequence, for the streams that limit it."""
-        return {TOKENS: self.max_length, SEQUENCES: 1}
-
 
 @dataclass(frozen=True)
 class _Captured:
@@ -172,9 +167,10 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def padded_to_bucket(step_inputs: StepInputs, bucket: Bucket) -> StepInputs:
     """The step copied into new buffers of the bucket's size, without values on the host, which a graph cannot read."""
-    batch, sizes, streams = step_inputs.batch, dict(bucket.entries), {}
+    batch = dataclasses.replace(step_inputs.batch, max_length=bucket.max_length)
+    sizes, streams = dict(bucket.entries), {}
     for name, stream in batch.streams.items():
-        padded = stream.padded(sizes[name], bucket.sequences, bucket.max_lengths.get(name))
+        padded = stream.padded(sizes[name], bucket.sequences, batch.max_lengths.get(name))
         on_host = [field for field, value in stream.values.items() if not isinstance(value, Tensor)]
         zeros = np.zeros(bucket.sequences + 1, np.int64)
         streams[name] = dataclasses.replace(padded, **dict.fromkeys(on_host), offsets_host=zeros)
@@ -203,7 +199,7 @@ def _copy_into(step_inputs: StepInputs, buffers: StepInputs, bucket: Bucket) -> 
                 buffer[len(value) :].fill_(padding)
             buffer[: len(value)].copy_(value, non_blocking=True)
         if buffer_stream.offsets is not None:
-            ends = stream.padding_ends(sizes[name], bucket.sequences, bucket.max_lengths.get(name))
+            ends = stream.padding_ends(sizes[name], bucket.sequences, buffers.batch.max_lengths.get(name))
             offsets = np.concatenate([stream.offsets_host, ends]).astype(np.int32)
             buffer_stream.offsets.copy_(to_device(offsets, buffer_stream.offsets.device), non_blocking=True)
     for name, buffer in buffers.shared.items():

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import TOKENS, Batch, Stream, stream_field
+from hornbook.batch import TOKENS, Batch, Stream, stream_field, to_offsets
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,53 @@ def group_targets(batch: Batch, values: Tensor, weights: Tensor | None = None) -
     positions = batch.offsets[:-1].long()[::group_size][:num_real]
     weights = torch.ones(num_real, device=values.device) if weights is None else weights
     return Targets(positions, values, weights, offsets_host=offsets_host)
+
+
+def first_token_targets(batch: Batch) -> Targets:
+    """One target of value 0 per real sequence, at its first token."""
+    positions = batch.offsets[: batch.num_real_sequences].long()
+    offsets_host = np.minimum(np.arange(batch.num_sequences + 1), batch.num_real_sequences)
+    weights = torch.ones_like(positions, dtype=torch.float32)
+    return Targets(positions, torch.zeros_like(positions), weights, offsets_host=offsets_host)
+
+
+def all_token_targets(batch: Batch) -> Targets:
+    """One target of value 0 per real token."""
+    index_T = torch.arange(batch.num_real_tokens, device=batch.ids_T.device)
+    offsets_host = batch.offsets_host.clip(max=batch.num_real_tokens)
+    weights_T = torch.ones_like(index_T, dtype=torch.float32)
+    return Targets(index_T, torch.zeros_like(index_T), weights_T, offsets_host=offsets_host)
+
+
+def next_token_targets(batch: Batch) -> Targets:
+    """The next token of each token, from the batch's `labels_T` if it has them (-1 gets weight 0), else from the
+    sequence itself."""
+    if batch.labels_T is None:
+        return next_tokens(batch)
+    values_K = batch.labels_T[: batch.num_real_tokens]
+    offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
+    positions_K = torch.arange(len(values_K), device=values_K.device)
+    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)
+
+
+def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
+    """The next token of every token but the last of each sequence. Each target has weight 1 or, if
+    `each_sequence_once`, the targets of each sequence have total weight 1."""
+    device, num_real = batch.ids_T.device, batch.num_real_sequences
+    num_targets = np.maximum(np.diff(batch.offsets_host) - 1, 0)
+    num_targets[num_real:] = 0
+    offsets_host = to_offsets(num_targets)
+    starts_N = batch.offsets[:num_real].long()
+    num_targets_N = (batch.offsets[1 : num_real + 1] - starts_N - 1).clamp(min=0)
+    sequence_K = torch.repeat_interleave(
+        torch.arange(num_real, device=device), num_targets_N, output_size=int(offsets_host[-1])
+    )
+    # Target k is as far into its sequence as k is past the first target of that sequence.
+    offsets_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
+    positions_K = torch.arange(len(sequence_K), device=device) + offsets_N[sequence_K]
+    values_K = batch.ids_T[positions_K + 1]
+    weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
+    return Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
 
 
 @dataclass(frozen=True)

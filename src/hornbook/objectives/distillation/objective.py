@@ -23,7 +23,6 @@ from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting, shown
 from hornbook.models.distillation_pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.objectives.clm import next_token_targets
 from hornbook.objectives.distillation.losses import QKV_INDEX, relation_sum, row_losses, vector_sum
 from hornbook.objectives.distillation.matching import (
     LAYERS_HELP,
@@ -36,9 +35,8 @@ from hornbook.objectives.distillation.matching import (
     recipes_in,
 )
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import every_token, first_token
-from hornbook.objectives.vocabulary_loss import summed_loss, term_metrics
-from hornbook.train.objective import StepInputs, Targets
+from hornbook.objectives.vocabulary_loss import VocabularyObjective, term_metrics
+from hornbook.train.objective import StepInputs, Targets, all_token_targets, first_token_targets, next_token_targets
 from hornbook.train.randomness import token_keys
 
 
@@ -227,7 +225,7 @@ class Distillation:
 
     def _token_targets(self, batch: Batch) -> dict[str, Targets]:
         """The targets of all matches except those of logits."""
-        tokens, firsts = every_token(batch), first_token(batch)
+        tokens, firsts = all_token_targets(batch), first_token_targets(batch)
         return {
             term: firsts if match.tokens == "first" else tokens
             for term, match in self.matches.items()
@@ -250,9 +248,12 @@ class Distillation:
         raise NotImplementedError
 
 
-class CorpusDistillation(Distillation):
+class CorpusDistillation(VocabularyObjective, Distillation):
     """Distillation on plain text: the hard-label loss is that of masked tokens (`mlm`) or, without masking, of next
     tokens (`clm`); the logits are those over the vocabulary."""
+
+    compiled = ("summed_loss", "row_losses")
+    row_losses = staticmethod(row_losses)
 
     def __init__(
         self,
@@ -266,12 +267,6 @@ class CorpusDistillation(Distillation):
         super().__init__(recipe, student, teacher)
         self.masking = masking
         self.soft_targets = soft_targets
-        self.summed_loss, self.row_losses = summed_loss, row_losses
-
-    def compile(self) -> None:
-        """Compiles the losses over the whole vocabulary."""
-        self.summed_loss = torch.compile(summed_loss, dynamic=True)
-        self.row_losses = torch.compile(row_losses, dynamic=True)
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         """As in pre-training; the teacher reads the same masked text."""
@@ -282,7 +277,7 @@ class CorpusDistillation(Distillation):
         targets = {self.hard_label_term: hard_labels} | self._token_targets(batch)
         for term, match in self.matches.items():
             if match.quantity == "logits":
-                targets[term] = every_token(batch) if self.soft_targets == "all" else hard_labels
+                targets[term] = all_token_targets(batch) if self.soft_targets == "all" else hard_labels
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
     def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:

@@ -29,8 +29,7 @@ from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.losses import output_losses
 from hornbook.objectives.distillation.matching import Match, StageRecipe
 from hornbook.objectives.distillation.objective import Distillation, ForwardPass, ModelOutputs
-from hornbook.objectives.mlm import every_token
-from hornbook.train.objective import Objective, StepInputs, Targets
+from hornbook.train.objective import Objective, StepInputs, Targets, all_token_targets
 
 GROUPS, TOKENS = "teacher-groups", "teacher-tokens"  # targets whose values are cached rows of the teacher
 TASK_LOGITS, ANSWERABLE = "task_logits", "answerable"
@@ -115,7 +114,7 @@ class TaskDistillation(Distillation):
             targets[GROUPS] = dataclasses.replace(task_targets, values_K=torch.from_numpy(rows).to(device))
         if self.columns.tokens:
             rows = self.teacher_cache.tokens(indices, self.columns)
-            targets[TOKENS] = dataclasses.replace(every_token(batch), values_K=torch.from_numpy(rows).to(device))
+            targets[TOKENS] = dataclasses.replace(all_token_targets(batch), values_K=torch.from_numpy(rows).to(device))
         return targets
 
     def _teacher_pass(self, teacher: Transformer, step_inputs: StepInputs) -> ModelOutputs:
