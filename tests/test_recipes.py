@@ -131,8 +131,16 @@ def test_settings_of_the_user_are_kept():
     assert settings.model.dropout == settings.model.attention_dropout == 0.1
     assert settings.objective.sentence == "nsp" and settings.data.length == 256
     assert settings.schedule.warmup_steps == 7
+    one = resolved("bert-mini", steps=2000, overrides={"optimizer.ema_decay": 0.999, "optimizer.max_grad_norm": 0.5})
+    assert (one.optimizer.name, one.optimizer.lr, one.optimizer.max_grad_norm) == ("muon", 2e-3, 0.5)
     assert resolved(steps=500, batch_tokens=4096).batch.tokens == 4096
     assert resolved(steps=500).batch.tokens == 32_768 < preset("bert-base").batch.tokens
+
+
+def test_the_recipe_is_for_the_width_of_the_model_to_initialise_from(tiny_run):
+    settings = resolved("bert-base", steps=1000, init_from=str(tiny_run), recipe="budget")
+    assert (settings.model.width, settings.optimizer.lr) == (32, 4e-3)
+    assert settings.model.dropout == 0 and settings.model.init_by_width
 
 
 @pytest.mark.parametrize(

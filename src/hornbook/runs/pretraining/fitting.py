@@ -18,6 +18,7 @@ from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
 from hornbook.runs.pretraining.assembly import OWN_GENERATOR, generator_settings_for
 from hornbook.runs.pretraining.batches import Corpora
 from hornbook.runs.pretraining.presets import presets_of
+from hornbook.runs.pretraining.recipes import chooses_optimizer
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
@@ -85,10 +86,10 @@ def _fitted_to_base(
 
 
 def _with_lower_lr(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
-    """The learning rate of a model that is trained already, unless the request chooses the recipe or an optimizer
-    setting: that of a new model would undo much of what it has learned."""
+    """The learning rate of a model that is trained already, unless the request chooses the recipe or the optimizer:
+    that of a new model would undo much of what it has learned."""
     published, optimizer = settings.optimizer.lr, settings.optimizer.name
-    is_chosen = request.recipe is not None or any(name.startswith("optimizer.") for name in request.all_overrides())
+    is_chosen = request.recipe is not None or chooses_optimizer(request.all_overrides())
     if is_chosen or optimizer != "adamw" or published <= ADAPTATION_LR:
         return settings
     log(

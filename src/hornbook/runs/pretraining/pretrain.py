@@ -174,7 +174,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     began = time.monotonic()
     settings, recipe = _requested_settings(request, teacher is not None)
     corpora = open_corpora(request.corpora, settings)
-    settings = with_repeated_text(settings, request, recipe, corpora)
+    settings = _with_recipe_for(settings, recipe, corpora, request, teacher, log)
     for corpus, _ in corpora:
         if is_url(corpus.origin):
             log(f"{corpus.origin}: copied to {corpus.folder} in the background")
@@ -185,7 +185,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
             "minutes times steps of the unsharded model, so it cannot be combined with parallel.shard=true: give "
             "steps or tokens"
         )
-    settings, model = _model_to_train(settings, corpora, request, teacher, log)
+    model = _model_to_train(settings, corpora, request, teacher, log)
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
     run = PreparedRun.of(settings, corpora, model, runtime, teacher and teacher.model)
     if request.minutes is not None:
@@ -205,13 +205,26 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
 
 
 def _requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
-    """The settings with the overrides and the recipe, before corpora and teacher are known, and the recipe."""
+    """The published settings with the overrides, before corpora and teacher are known, and the recipe to apply."""
     settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
     if request.tokens is not None:
         steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
         settings = configuration.with_overrides(settings, {"schedule.steps": steps})
-    recipe = choose_recipe(request, settings)
-    return with_recipe(settings, request, recipe), recipe
+    return settings, choose_recipe(request, settings)
+
+
+def _with_recipe_for(
+    settings: PretrainSettings,
+    recipe: Recipe,
+    corpora: Corpora,
+    request: PretrainRequest,
+    teacher: Teacher | None,
+    log: Log,
+) -> PretrainSettings:
+    """The settings with the model that is to be trained, and those of the recipe for this model and these corpora."""
+    settings = fitted_settings(settings, corpora[0][0].tokenizer if corpora else None, request, teacher, log)
+    settings = with_recipe(settings, request, recipe)
+    return with_repeated_text(settings, request, recipe, corpora) if corpora else settings
 
 
 def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
@@ -219,14 +232,11 @@ def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -
     depend on these; nothing is trained."""
     settings, recipe = _requested_settings(request, teacher is not None)
     corpora = open_corpora(request.corpora, settings) if request.corpora else []
-    if corpora:
-        settings = with_repeated_text(settings, request, recipe, corpora)
-        settings = with_encoder_weight_decay(settings, request, recipe, corpora)
-    tokenizer = corpora[0][0].tokenizer if corpora else None
-    settings = fitted_settings(settings, tokenizer, request, teacher, ignore)
+    settings = _with_recipe_for(settings, recipe, corpora, request, teacher, ignore)
     settings = with_warmup_that_fits(settings, request, ignore)
     if not corpora:
         return settings
+    settings = with_encoder_weight_decay(settings, request, recipe, corpora)
     return with_validations(settings, sum(batch.num_tokens for batch in held_out_batches(settings, corpora)))
 
 
@@ -245,7 +255,7 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
         before = PretrainRequest(**run["request"])
         if before.vectors is not None:
             folder.refuse_other_input(f"{before.vectors}", run["inputs"]["vectors"], vectors_fingerprint(before))
-        _, model = _model_to_train(settings, corpora, before, teacher, ignore)
+        model = _model_to_train(settings, corpora, before, teacher, ignore)
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.reason}")
@@ -279,7 +289,8 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     corpora = open_corpora(request.corpora, settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
     configure_torch(runtime)
-    settings, model = _model_to_train(settings, corpora, request, None, ignore)
+    settings = fitted_settings(settings, corpora[0][0].tokenizer, request, None, ignore)
+    model = _model_to_train(settings, corpora, request, None, ignore)
     torch.compiler.reset()  # measure without what an earlier run compiled
     run = PreparedRun.of(settings, corpora, model, runtime)
     return mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60), runtime
@@ -287,10 +298,8 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
 
 def _model_to_train(
     settings: PretrainSettings, corpora: Corpora, request: PretrainRequest, teacher: Teacher | None, log: Log
-) -> tuple[PretrainSettings, nn.Module]:
-    """The resolved settings and the model with its initial weights: random, those of `init_from`, or teacher layers."""
-    tokenizer = corpora[0][0].tokenizer
-    settings = fitted_settings(settings, tokenizer, request, teacher, log)
+) -> nn.Module:
+    """The model with its initial weights: random, those of `init_from`, or teacher layers."""
     check_corpora_linked(settings, corpora)
     _refuse_too_large(settings)
     model = new_network(settings, teacher and teacher.model)
@@ -302,9 +311,9 @@ def _model_to_train(
             log(f"the student {initialize_from_teacher(model.student, teacher.model)}")
     elif request.init_from is not None:
         log(f"initialised from {request.init_from}: {settings.model.num_layers} layers, width {settings.model.width}")
-        if newly_initialized := initialize_from(model, model_folder(request.init_from), tokenizer):
+        if newly_initialized := initialize_from(model, model_folder(request.init_from), corpora[0][0].tokenizer):
             log(f"newly initialised, because {request.init_from} lacks them: {', '.join(newly_initialized)}")
-    return settings, model
+    return model
 
 
 def _refuse_too_large(settings: PretrainSettings) -> None:

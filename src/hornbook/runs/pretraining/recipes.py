@@ -73,7 +73,7 @@ def takes_a_minute(settings: PretrainSettings) -> bool:
 
 def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> PretrainSettings:
     """The settings of the recipe, except for the batch and learning rate of a run given in minutes, which are measured
-    first (`with_budget_batch`). A group of settings in which the user has set one is left as it is."""
+    first (`with_budget_batch`). Settings of the user are kept, and with them the settings that depend on them."""
     requested = request.all_overrides()
     if recipe == "published":
         return settings
@@ -84,10 +84,11 @@ def with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Re
         if tokens < FEW_TOKENS:
             length = min(SHORTEST_LENGTH if tokens < VERY_FEW_TOKENS else SHORT_LENGTH, settings.data.length)
             overrides |= {"data.short_length": length, "data.short_fraction": 1.0}
-    if not _has(requested, "optimizer."):
-        overrides |= {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
+    if not chooses_optimizer(requested):
+        muon = {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
         if settings.optimizer.max_grad_norm == 0:
-            overrides["optimizer.max_grad_norm"] = 1.0
+            muon["optimizer.max_grad_norm"] = 1.0
+        overrides |= {name: value for name, value in muon.items() if name not in requested}
     if not _has(requested, "schedule.warmup", "schedule.decay", "schedule.min", "schedule.power"):
         overrides |= {
             "schedule.warmup_steps": None,
@@ -113,7 +114,7 @@ def with_repeated_text(
         return settings
     requested = request.all_overrides()
     overrides: dict[str, Any] = {}
-    if not _has(requested, "optimizer."):
+    if _takes_weight_decay(requested):
         overrides["optimizer.weight_decay"] = GPT_WEIGHT_DECAY
     if not _has(requested, *(f"model.{name}" for name in DROPOUTS)):
         overrides |= REPEATED_DROPOUTS
@@ -127,7 +128,7 @@ def with_encoder_weight_decay(
 ) -> PretrainSettings:
     """Stronger weight decay for an encoder that reads its text many times. A weight decays to 1/e in 1 / (lr x weight
     decay) steps, and the best weight decay makes that a sixth of the run, so it depends on the number of steps."""
-    if recipe == "published" or settings.reads_documents or _has(request.all_overrides(), "optimizer."):
+    if recipe == "published" or settings.reads_documents or not _takes_weight_decay(request.all_overrides()):
         return settings
     if not _is_repeated(settings, _scheduled(settings), corpora, MANY_ENCODER_EPOCHS):
         return settings
@@ -146,6 +147,16 @@ def _is_repeated(settings: PretrainSettings, tokens: float, corpora: Corpora, ma
 
 def _has(overrides: Mapping[str, Any], *prefixes: str) -> bool:
     return any(name.startswith(prefixes) for name in overrides)
+
+
+def chooses_optimizer(overrides: Mapping[str, Any]) -> bool:
+    """Whether the user has set the optimizer, or its learning rate or betas, which depend on it."""
+    return _has(overrides, "optimizer.name", "optimizer.lr", "optimizer.beta")
+
+
+def _takes_weight_decay(requested: Mapping[str, Any]) -> bool:
+    """Whether the recipe sets the weight decay, whose values are for its own optimizer."""
+    return not chooses_optimizer(requested) and "optimizer.weight_decay" not in requested
 
 
 def _model_overrides(settings: PretrainSettings, requested: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +189,7 @@ def with_budget_batch(settings: PretrainSettings, tokens: float, requested: Mapp
         overrides |= {"batch.tokens": batch_tokens, "schedule.steps": max(1, math.ceil(tokens / batch_tokens))}
     if settings.reads_documents and "data.length" not in requested:
         overrides["data.length"] = min(settings.data.length, max(SHORT_LENGTH, batch_tokens // SEQUENCES_PER_BATCH))
-    if not _has(requested, "optimizer."):
+    if not chooses_optimizer(requested):
         overrides["optimizer.lr"] = next(lr for width, lr in LEARNING_RATES.items() if settings.model.width >= width)
     return configuration.with_overrides(settings, overrides)
 
