@@ -148,5 +148,5 @@ def test_error_for_a_setting_of_another_family_names_the_family():
 def test_an_unknown_name_is_answered_with_the_nearest_one_and_the_list():
     with pytest.raises(ValueError, match=r"no preset 'brt-tiny'; did you mean bert-tiny\? 'hornbook pretrain --help'"):
         preset("brt-tiny")
-    with pytest.raises(ValueError, match=r"no preset 'xyzzy'; 'hornbook pretrain --help' lists all$"):
+    with pytest.raises(ValueError, match=r"no preset 'xyzzy'; use another: 'hornbook pretrain --help' lists all$"):
         preset("xyzzy")

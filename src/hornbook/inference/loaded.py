@@ -21,7 +21,7 @@ from hornbook.interop.folder import save_model
 from hornbook.interop.hub import shown_name
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.models.heads import pool_tokens
-from hornbook.tasks.encoded import index_batches
+from hornbook.tasks.encoded import index_batches, l2_normalized
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 16_384  # tokens per forward pass, approximately
 TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
-SMALLEST_NORM = 1e-12
 
 
 class LoadedModel:
@@ -195,16 +194,6 @@ def as_texts(texts: Sequence[str] | str, name: str = "texts") -> list[str]:
         if not isinstance(text, str):
             raise ValueError(f"{name} must be a text or a list of texts, but item {i} is {shown(text)}")
     return several
-
-
-def l2_normalized(vectors_BD: np.ndarray) -> np.ndarray:
-    """The vectors divided by their Euclidean norm; a vector of zeros is unchanged.
-
-    >>> l2_normalized(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
-    [[0.6, 0.8], [0.0, 0.0]]
-    """
-    norms_B = np.linalg.norm(vectors_BD, axis=-1, keepdims=True)
-    return vectors_BD / np.maximum(norms_B, SMALLEST_NORM)
 
 
 def to_column_major(layers: Iterable[nn.Linear | nn.Embedding]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hornbook.metrics.classification import f1
 from hornbook.metrics.formatting import cut, number
 
 MAX_CLASSES = 20  # rows and columns of a confusion matrix
@@ -43,7 +44,7 @@ class Tally:
 
     @property
     def f1(self) -> float:
-        return 2 * self.num_correct / max(1, self.num_gold + self.num_predicted)
+        return f1(self.num_correct, self.num_predicted, self.num_gold)
 
     @property
     def scores(self) -> dict[str, float]:

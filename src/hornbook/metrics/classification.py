@@ -9,6 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 
+def f1(num_correct: int, num_predicted: int, num_gold: int) -> float:
+    """F1 from counts; 0 if nothing is in gold or predictions."""
+    total = num_predicted + num_gold
+    return float(2 * num_correct / total) if total else 0.0
+
+
 @dataclass(frozen=True)
 class ClassCounts:
     """Per class: number of correct predictions, of gold labels, and of predictions."""
@@ -21,8 +27,7 @@ class ClassCounts:
         return float(self.correct_L.sum() / self.in_gold_L.sum())
 
     def f1(self, label: int) -> float:
-        total = self.in_gold_L[label] + self.in_predicted_L[label]
-        return float(2 * self.correct_L[label] / total) if total else 0.0
+        return f1(self.correct_L[label], self.in_predicted_L[label], self.in_gold_L[label])
 
     def macro_f1(self) -> float:
         total_L = self.in_gold_L + self.in_predicted_L

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hornbook.extras import import_extra
+from hornbook.metrics.classification import f1
 
 ORDER = 4  # of the longest n-grams of BLEU
 WORDS = re.compile(r"[a-z0-9]+")
@@ -78,7 +79,7 @@ def _ngram_f1(words: list[str], gold: list[str], length: int) -> float:
     text_counts, gold_counts = (
         Counter(zip(*(each[start:] for start in range(length)), strict=False)) for each in (words, gold)
     )
-    return _f1((text_counts & gold_counts).total(), text_counts.total(), gold_counts.total())
+    return f1((text_counts & gold_counts).total(), text_counts.total(), gold_counts.total())
 
 
 def _lcs_f1(words: list[str], gold: list[str]) -> float:
@@ -90,8 +91,4 @@ def _lcs_f1(words: list[str], gold: list[str]) -> float:
             above = row[column]
             row[column] = diagonal + 1 if word == other else max(above, row[column - 1])
             diagonal = above
-    return _f1(row[-1], len(words), len(gold))
-
-
-def _f1(num_shared: int, num_text: int, num_gold: int) -> float:
-    return 2 * num_shared / (num_text + num_gold) if num_shared else 0.0
+    return f1(row[-1], len(words), len(gold))

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from hornbook.inference.generation import Generated, GenerationConfig, OnText
-from hornbook.inference.loaded import l2_normalized
 from hornbook.serve.api import ServerState
 from hornbook.serve.engine import Job
 from hornbook.serve.middleware import error_body
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, LARGEST_SEED, MODEL_ROUTES, Text
+from hornbook.tasks.encoded import l2_normalized
 
 MAX_CHOICES = 128  # texts per request
 LARGEST_MAX_TOKENS = 4096

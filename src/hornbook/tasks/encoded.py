@@ -97,3 +97,16 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Softmax over the last axis."""
     exponentials = np.exp(logits - logits.max(-1, keepdims=True))
     return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-logits))
+
+
+def l2_normalized(vectors: np.ndarray) -> np.ndarray:
+    """The vectors of the last axis divided by their Euclidean norm; a vector of zeros is unchanged.
+
+    >>> l2_normalized(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -97,4 +97,4 @@ def baseline_labelled(
         predict, fitted = fit_tfidf(labelled)
     else:
         predict, fitted = fit_vectors(labelled, source, model, log)
-    return finish(out, labelled, predict, fitted)
+    return finish(out, labelled, lambda name, examples: predict(examples), fitted)

@@ -110,7 +110,7 @@ def probe_inputs(
     vectors = _vectors(inputs, encoded, chosen, pooling)
     fitted = _fit(inputs, vectors, encoded)
 
-    def predict(examples: list[Example]) -> list:
+    def predict(name: str, examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
         if task.label_scope == "choice":
@@ -176,7 +176,7 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> TaskRes
     num_labels = inputs.spec.task.head_config.num_labels
     fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
 
-    def predict(examples: list[Example]) -> list:
+    def predict(name: str, examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         logits = [np.zeros((len(each), num_labels)) for each in encoded.ids]
         for i, states in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, "none"):

@@ -6,6 +6,7 @@ OUT/predictions-dev.jsonl the prediction and the label of each dev example
 OUT/task.json             metrics and threshold
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
 from hornbook.runs.finetuning.inputs import Labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
 from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
-from hornbook.tasks.records import DataSet
-from hornbook.tasks.task import Predict
+from hornbook.tasks.records import DataSet, Example
 
 
 def start_run(
@@ -36,9 +36,11 @@ def start_run(
     return None
 
 
-def finish(out: Path, inputs: Labelled, predict: Predict, fitted: dict[str, Any]) -> TaskResult:
-    """Scores `predict` on every labelled split and writes the results."""
-    scored = score_splits(inputs, lambda name, examples: predict(examples))
+def finish(
+    out: Path, inputs: Labelled, predict: Callable[[str, list[Example]], list], fitted: dict[str, Any]
+) -> TaskResult:
+    """Scores `predict`, which takes the name of a split and its examples, on every labelled split; writes results."""
+    scored = score_splits(inputs, predict)
     write_predictions(out, inputs, scored)
     info = {"metric_for_best": scored.task.metrics[0], "train_examples": len(inputs.train), "fitted": fitted}
     splits = {"dev": inputs.dev, **inputs.other_splits()}

@@ -105,10 +105,7 @@ def fit_tagger(
     load(out / "best")
     fitted = {"width": WIDTH, "layers": NUM_LAYERS, "features": table.shape[1], "best_step": outcome.best_step}
 
-    def predict_split(examples: list[Example]) -> list:
-        return predict(next(name for name, (each, _) in splits.items() if each == examples)).predictions
-
-    scored = finish(out, inputs, predict_split, fitted)
+    scored = finish(out, inputs, lambda name, examples: predict(name).predictions, fitted)
     (out / WORDS).unlink(missing_ok=True)
     return scored
 

@@ -18,8 +18,8 @@ import torch
 
 from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
-from hornbook.inference.loaded import BATCH_TOKENS, l2_normalized
-from hornbook.tasks.encoded import index_batches
+from hornbook.inference.loaded import BATCH_TOKENS
+from hornbook.tasks.encoded import index_batches, l2_normalized
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.word_vectors import lookup, read_vectors
 

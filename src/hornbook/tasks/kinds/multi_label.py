@@ -17,7 +17,7 @@ from hornbook.metrics import classification as class_metrics
 from hornbook.metrics.breakdown import Judged, Mistake, Tally, tally_classes
 from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
+from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, sigmoid
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.label_hints import capitals_hint, missing_hint
@@ -71,7 +71,7 @@ class MultiLabel(SequenceTask):
     def decode(
         self, outputs: Outputs, encoded: EncodedExamples | None, examples: Sequence[TextExample]
     ) -> list[ClassPrediction]:
-        probabilities = 1 / (1 + np.exp(-np.stack(outputs))) if outputs else np.zeros((0, 0))
+        probabilities = sigmoid(np.stack(outputs)) if outputs else np.zeros((0, 0))
         return [
             self.prediction_for(dict(zip(self.head_config.labels, row, strict=True))) for row in probabilities.tolist()
         ]
@@ -92,7 +92,7 @@ class MultiLabel(SequenceTask):
         return max(tasks, key=lambda task: task.scorer(examples, task.apply_threshold(predictions))()[self.metrics[0]])
 
     def average(self, logits: np.ndarray) -> np.ndarray:
-        yes, no = (np.maximum((1 / (1 + np.exp(sign * logits))).mean(0), MIN_PROBABILITY) for sign in (-1, 1))
+        yes, no = (np.maximum(sigmoid(each).mean(0), MIN_PROBABILITY) for each in (logits, -logits))
         return np.log(yes) - np.log(no)
 
     def decision(self, outputs: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.formatting import number
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer
+from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, l2_normalized, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.cells import as_text
@@ -163,8 +163,7 @@ class Similarity(Task):
     ) -> list[SimilarityPrediction]:
         if not outputs:
             return []
-        vectors_KGD = np.stack(outputs).astype(np.float32)
-        vectors_KGD /= np.maximum(np.linalg.norm(vectors_KGD, axis=-1, keepdims=True), 1e-12)
+        vectors_KGD = l2_normalized(np.stack(outputs).astype(np.float32))
         texts = [each.text for each in examples]
         pairs = [each.pair or each.text for each in examples]
         negatives = [each.negative for each in examples] if all(each.negative for each in examples) else []
@@ -173,8 +172,7 @@ class Similarity(Task):
 
     def average(self, logits: np.ndarray) -> np.ndarray:
         """The concatenation of several models' vectors, so that their cosines are averaged."""
-        norms = np.maximum(np.linalg.norm(logits, axis=-1, keepdims=True), 1e-12)
-        return np.concatenate(list(logits / norms), -1)
+        return np.concatenate(list(l2_normalized(logits)), -1)
 
     def decision(self, outputs: np.ndarray) -> None:
         return None
