@@ -259,3 +259,35 @@ def test_a_choice_may_be_texts_in_a_row():
 def test_what_is_no_list_is_one_invalid_input(items):
     with pytest.raises(ValueError, match=r"input 1 \((5|None)\) is invalid: this model takes a text"):
         as_examples(items, "classification")
+
+
+@pytest.mark.parametrize(
+    ("kind", "item", "roles", "expected"),
+    [
+        ("spans", {"question": "Q", "paragraph": "P"}, ("question", "paragraph"), ("Q", "P")),
+        ("spans", {"frage": "Q", "paragraph": "P"}, ("frage", "paragraph"), ("Q", "P")),
+        ("choice", {"stem": "A", "start": "b", "choices": ["c", "d"]}, ("stem", "start"), ("A", "b", "c", "d")),
+        ("classification", {"review": "R", "question": "Q", "context": "C"}, ("review", None), ("R",)),
+        ("similarity", {"query": "Q", "answer": "A", "a": "one", "b": "two"}, ("a", "b"), ("one", "two")),
+        ("classification", {"Sentence1": "A", "sentence2": "B"}, ("review", None), ("A", "B")),
+    ],
+)
+def test_dictionaries_and_frames_are_read_like_files(kind, item, roles, expected):
+    roles = {role: name for role, name in zip(("text", "pair"), roles, strict=True) if name}
+    assert as_examples([item], kind, roles)[0].texts == expected
+    frame = pytest.importorskip("pandas").DataFrame([item])
+    assert as_examples(frame, kind, roles)[0].texts == expected
+
+
+def test_dictionaries_are_read_one_by_one():
+    items = [{"text": "a", "pair": "b"}, {"text": "a", "pair": None}, {"text": None}, "c"]
+    found = as_examples(items, "classification")
+    assert texts(found) == [("a", "b"), ("a", None), ("", None), ("c", None)]
+    assert [each.key for each in found] == ["0", "1", "2", "3"]
+    rows = [{"context": "A", "choices": ["b", "c", "d"]}, {"context": "A", "choices": ["b", "c"]}]
+    assert [len(each.choices) for each in as_examples(rows, "choice")] == [3, 2]
+    frame = pytest.importorskip("pandas").DataFrame(rows)
+    assert [len(each.choices) for each in as_examples(frame, "choice")] == [3, 2]
+    for kind, item in (("similarity", {"text": "a"}), ("spans", {"question": "a"}), ("choice", {"context": "a"})):
+        with pytest.raises(ValueError, match=r"input 2 \(.*\) is invalid: this model takes a "):
+            as_examples([("a", "b", "c")[: 2 + (kind == "choice")], item], kind)

@@ -6,7 +6,7 @@ supplies its published head for the task's `head_config`.
 
 | step | members |
 |---|---|
-| read | `custom_layout`, `read_file`, `from_line`, `from_fields`, `from_text`, `from_list`, `prepared` |
+| read | `custom_layout`, `read_file`, `from_line`, `from_text`, `from_list`, `prepared` |
 | head | `output`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `decision`, `with_best_threshold` |
 | baseline | `best_constant`, `majority`, `degenerate`, `label_scope` |
@@ -86,11 +86,6 @@ class Task:
         """The input on one line of a text file."""
         first, _, second = line.partition("\t") if has_tabs else (line, "", None)
         return cls.example(key, first, second)
-
-    @classmethod
-    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> Example | None:
-        """The input in a dictionary with lower-case names; None if fields are missing."""
-        raise NotImplementedError
 
     @classmethod
     def from_text(cls, key: str, text: str) -> Example | None:
@@ -317,10 +312,6 @@ class Task:
     ) -> dict[str, str]:
         """The files of an official grader by name, for one split; `ending` goes before the suffix of their names."""
         raise ValueError(f"{spec.name} has no official submission format: write the predictions as JSON or CSV")
-
-
-def first_field(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((name for name in names if name in fields), None)
 
 
 def is_list_of_texts(item: Any) -> bool:

@@ -2,7 +2,7 @@
 over the choices of one question."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,11 @@ from hornbook.metrics.formatting import number, percent
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.cells import as_text
-from hornbook.tasks.reading.choices import BEGINNINGS, CHOICES, CONTEXTS, NUMBERED, ChoiceLayout, choice_order
+from hornbook.tasks.reading.choices import ChoiceLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.table_files import FORMATS
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
-from hornbook.tasks.task import Predict, Task, first_field, is_list_of_texts
+from hornbook.tasks.task import Predict, Task, is_list_of_texts
 
 if TYPE_CHECKING:
     from hornbook.tasks.datasets import RegisteredTask
@@ -67,16 +66,6 @@ class Choice(Task):
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:
         context, *choices = line.split("\t")
         return ChoiceExample(key, context, tuple(choices) or ("",))
-
-    @classmethod
-    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> ChoiceExample | None:
-        context, several, beginning = (first_field(fields, names) for names in (CONTEXTS, CHOICES, BEGINNINGS))
-        numbered = sorted(filter(NUMBERED.fullmatch, fields), key=choice_order)
-        choices = fields[several] if several else [fields[name] for name in numbered]
-        if context is None or not isinstance(choices, list | tuple) or not choices:
-            return None
-        start = as_text(fields[beginning]) if beginning else ""
-        return ChoiceExample(key, as_text(fields[context]), tuple(map(as_text, choices)), start)
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> ChoiceExample | None:

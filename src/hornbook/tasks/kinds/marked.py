@@ -5,7 +5,7 @@ entity-typing     the types of a mention, any number of them, by sigmoid; `[ENT]
 relation          the relation between two mentions, by softmax; `[HD]` marks its head and `[TL]` its tail
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -56,11 +56,6 @@ class Marked:
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> MarkedExample | None:
         return None
-
-    @classmethod
-    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> MarkedExample | None:
-        parsed = cls.custom_layout.parsed(fields)
-        return None if parsed is None else MarkedExample(key, parsed.text, parsed.spans, given=parsed.given)
 
     @classmethod
     def sample_input(cls, has_pair: bool) -> str:

@@ -1,6 +1,6 @@
 """What tasks on a text or a pair of texts have in common: reading, encoding, and programs that use a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -8,10 +8,8 @@ import numpy as np
 
 from hornbook.models.head_config import HeadConfig, PairEncoding
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.reading.cells import as_text, is_missing
-from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS
 from hornbook.tasks.records import DataSet, TextExample
-from hornbook.tasks.task import Task, first_field
+from hornbook.tasks.task import Task
 
 if TYPE_CHECKING:
     import tokenizers
@@ -35,15 +33,6 @@ class SequenceTask(Task):
 
     head_config: HeadConfig
     metrics: tuple[str, ...]
-
-    @classmethod
-    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TextExample | None:
-        pair = next((names for names in PAIRS if all(name in fields for name in names)), None)
-        if pair:
-            second = fields[pair[1]]
-            return TextExample(key, as_text(fields[pair[0]]), None if is_missing(second) else as_text(second))
-        name = first_field(fields, TEXTS)
-        return None if name is None else TextExample(key, as_text(fields[name]))
 
     @classmethod
     def from_text(cls, key: str, text: str) -> TextExample:

@@ -20,10 +20,8 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, l2_normalized, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.cells import as_text
-from hornbook.tasks.reading.infer_columns import PAIRS
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.similarity import SIMILAR, CustomSimilarity
+from hornbook.tasks.reading.similarity import CustomSimilarity
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
 from hornbook.tasks.task import Predict, Task, is_list_of_texts
 
@@ -76,13 +74,6 @@ class Similarity(Task):
     score_range: tuple[float, float] | None = None
 
     # ---- reading
-
-    @classmethod
-    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SimilarityExample | None:
-        names = next((each for each in (*SIMILAR, *PAIRS) if all(name in fields for name in each)), None)
-        if names is None:
-            return None
-        return SimilarityExample(key, *(as_text(fields[name]) for name in (*names, "negative") if name in fields))
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SimilarityExample | None:

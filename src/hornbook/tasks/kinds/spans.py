@@ -8,7 +8,7 @@ threshold.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,11 +20,10 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS, CustomSpans, is_squad
+from hornbook.tasks.reading.spans import CustomSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
-from hornbook.tasks.task import Predict, Task, first_field
+from hornbook.tasks.task import Predict, Task
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
@@ -118,13 +117,6 @@ class Spans(Task):
         if is_squad(path):
             return cls.custom_layout.read_inputs(path, notes)
         return None if registered.layout.takes_columns else registered.layout.read_inputs(path, notes)
-
-    @classmethod
-    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> SpanExample | None:
-        question, passage = first_field(fields, QUESTIONS), first_field(fields, PASSAGES)
-        if question is None or passage is None:
-            return None
-        return SpanExample(key, as_text(fields[question]), as_text(fields[passage]))
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SpanExample | None:

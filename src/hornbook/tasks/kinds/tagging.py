@@ -26,9 +26,9 @@ from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softma
 from hornbook.tasks.kinds.sequence import SAMPLE_TEXTS, run_and_decode
 from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.tagging import CUSTOM_TAGS, WORDS, read_sentences, sentence_in, words_of
+from hornbook.tasks.reading.tagging import CUSTOM_TAGS, read_sentences, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
-from hornbook.tasks.task import Predict, Task, first_field, is_list_of_texts
+from hornbook.tasks.task import Predict, Task, is_list_of_texts
 from hornbook.tasks.windows import split_windows
 
 if TYPE_CHECKING:
@@ -69,11 +69,6 @@ class Tagging(Task):
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
         return cls.prepared({INPUT_SPLIT: read_sentences(path, notes)}, Notes())[0][INPUT_SPLIT]
-
-    @classmethod
-    def from_fields(cls, key: str, fields: Mapping[str, Any]) -> TaggedExample | None:
-        name = first_field(fields, WORDS)
-        return None if name is None else sentence_in(key, fields[name], name)
 
     @classmethod
     def from_text(cls, key: str, text: str) -> TaggedExample:

@@ -128,7 +128,8 @@ def _first_label(tables: Tables, columns: Mapping[str, ChoiceColumns], num_choic
 def _examples(
     table: RowTable, columns: ChoiceColumns, num_choices: int, first_label: int, split: str, notes: Notes
 ) -> list[ChoiceExample]:
-    """Examples that all have `num_choices` choices; labels count from `first_label`."""
+    """Examples that all have `num_choices` choices, or as many as their row if they are inputs to predict; labels count
+    from `first_label`."""
     has_labels = columns.label is not None
     if has_labels and split.startswith("test"):
         has_labels = not are_withheld(table.values(columns.label))
@@ -143,7 +144,7 @@ def _examples(
             defect = ("bad_choices", f"{sum(map(bool, choices))} choices, but most rows have {num_choices}")
         elif not context and not beginning:
             defect = ("empty_text", "the context is empty")
-        padded = (*choices, *[""] * num_choices)[:num_choices]
+        padded = (*choices, *[""] * num_choices)[:num_choices] if notes.needs_labels else choices
         return ChoiceExample(key, context, padded, beginning, label if (label or 0) < num_choices else None), defect
 
     return convert_rows(table, columns.key, split, notes, convert)

@@ -15,7 +15,6 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
-from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
@@ -180,7 +179,7 @@ def _from_table(table: RowTable, task_class: type[Task], notes: Notes) -> list[E
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
         notes.add_problem("kept_bad_row", table.file, row.place, row.repaired)
-    return layout.from_tables({INPUT_SPLIT: table}, notes)[INPUT_SPLIT]
+    return layout.inputs_of(table, notes)
 
 
 def _is_published(path: Path, layout: PublishedTable) -> bool:
@@ -254,27 +253,39 @@ def as_examples(items: Any, kind: str, roles: Mapping[str, str] | None = None) -
     'an animal'
     """
     if is_table(items):
-        items = [row.fields for row in in_memory(items, "the table", Notes()).rows]
-    elif isinstance(items, str | Mapping | Example) or not isinstance(items, Iterable):
+        return _from_rows(items, "the table", KINDS[kind], roles or {})
+    if isinstance(items, str | Mapping | Example) or not isinstance(items, Iterable):
         items = [items]
     return [_example(str(index), item, kind, roles or {}) for index, item in enumerate(items)]
 
 
 def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Example:
-    example, task_class = None, KINDS[kind]
+    example, task_class, name = None, KINDS[kind], f"input {int(key) + 1}"
+    if isinstance(item, Mapping):
+        (example,) = _from_rows([dict(item)], name, task_class, roles)
+        return replace(example, key=key)
     if isinstance(item, Example):
         example = item if isinstance(item, task_class.example) else None
-    elif isinstance(item, Mapping):
-        fields = {str(name).lower(): value for name, value in item.items()}
-        fields |= {role: item[column] for role, column in roles.items() if column in item}
-        example = task_class.from_fields(key, fields)
     elif isinstance(item, str):
         example = task_class.from_text(key, item)
     elif isinstance(item, tuple | list):
         example = task_class.from_list(key, item)
     if example is None:
-        content = ", ".join(map(str, item)) if isinstance(item, Mapping) else repr(item)
-        raise ValueError(
-            f"input {int(key) + 1} ({cut(content, 60)}) is invalid: this model takes {task_class.accepted_inputs}"
-        )
+        raise _invalid_error(name, repr(item), task_class)
     return example
+
+
+def _from_rows(data: Any, name: str, task_class: type[Task], roles: Mapping[str, str]) -> list[Example]:
+    """One example per row of a table in memory. The columns are those that the run was trained on, if the table has
+    them; otherwise they are inferred."""
+    table = in_memory(data, name, Notes())
+    has_trained = all(roles[role] in table.columns for role in ("text", "pair") if role in roles)
+    requested = RequestedColumns(trained_columns=roles if has_trained else {})
+    try:
+        return _from_table(table, task_class, Notes(needs_labels=False, requested=requested)) if table.rows else []
+    except ValueError as error:
+        raise _invalid_error(name, ", ".join(table.columns), task_class) from error
+
+
+def _invalid_error(name: str, content: str, task_class: type[Task]) -> ValueError:
+    return ValueError(f"{name} ({cut(content, 60)}) is invalid: this model takes {task_class.accepted_inputs}")

@@ -74,6 +74,10 @@ class TabularLayout(FileLayout):
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         raise NotImplementedError
 
+    def inputs_of(self, table: RowTable, notes: Notes) -> list[Example]:
+        """The inputs to predict in a table."""
+        return self.from_tables({INPUT_SPLIT: table}, notes)[INPUT_SPLIT]
+
 
 def _concatenated(tables: list[RowTable]) -> RowTable:
     if len(tables) == 1:

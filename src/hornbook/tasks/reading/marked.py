@@ -111,6 +111,11 @@ class MarkedLayout(TabularLayout):
         )
         return {split: self._examples(each, split, text, label, parse, notes) for split, each in tables.items()}
 
+    def inputs_of(self, table: RowTable, notes: Notes) -> list[MarkedExample]:
+        if all(self.parsed(row.fields) is None for row in table.rows):
+            raise ValueError(f"{table.file} has no text that can be read: give it as text, with the mentions marked")
+        return super().inputs_of(table, notes)
+
     def _examples(
         self,
         table: RowTable,

@@ -48,6 +48,12 @@ class CustomSimilarity(TabularLayout):
             splits[split] = _examples(table, columns, split, notes)
         return splits
 
+    def inputs_of(self, table: RowTable, notes: Notes) -> list[SimilarityExample]:
+        inputs = super().inputs_of(table, notes)
+        if any(each.pair is None for each in inputs):
+            raise ValueError(f"{table.file} has no pairs of texts: name the column of the second text with pair=")
+        return inputs
+
 
 def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarityColumns:
     """The columns of a table. Only a column with the name of a score, such as `score` or `label`, is taken for one."""

@@ -60,6 +60,9 @@ class ConllLayout(TabularLayout):
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         return {split: table_examples(table, split, notes) for split, table in tables.items()}
 
+    def inputs_of(self, table: RowTable, notes: Notes) -> list[TaggedExample]:
+        return sentences_of(table, notes)
+
     def _column_file(self, path: Path, split: str, notes: Notes) -> Iterator[TaggedExample]:
         requested = notes.requested
         lines = read_text(path, notes).split("\n")
@@ -264,7 +267,7 @@ def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
 def read_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        return _table_of_sentences(path, notes)
+        return sentences_of(read_table(path, notes), notes)
     if suffix in COLUMN_FILES or _has_columns(list(lines_of(path, Notes()))):
         return CUSTOM_TAGS.read_inputs(path, notes)
     return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
@@ -277,8 +280,9 @@ def _has_columns(lines: list[str]) -> bool:
     return has_blanks and max(widths.values(), default=0) > SAME_WIDTH_FRACTION * widths.total()
 
 
-def _table_of_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
-    table, requested = read_table(path, notes), notes.requested
+def sentences_of(table: RowTable, notes: Notes) -> list[TaggedExample]:
+    """The sentences to tag in a table."""
+    requested = notes.requested
     if not table.rows:
         return []
     trained = requested.trained_columns.get("text")  # of split words; the inputs may be running text in another column

@@ -43,6 +43,8 @@ def text_examples(
     def convert(row: Row, key: str) -> tuple[TextExample, Defect | None]:
         text = as_text(row.fields.get(columns.text)).strip()
         pair = as_text(row.fields.get(columns.pair)).strip() if columns.pair else None
+        if row.fields and not notes.needs_labels and not isinstance(row.fields.get(columns.pair), str):
+            pair = pair or None  # without a value, not even an empty text, an input is a single text
         label = defect = None
         if has_labels:
             try:
