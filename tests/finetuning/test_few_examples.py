@@ -59,3 +59,21 @@ def test_an_electra_between_the_published_sizes_has_measured_settings(task, num_
 def test_a_published_size_has_the_published_settings():
     small = Electra(replace(load_folder(builtin_folder("en"))[0].config, width=256, num_heads=4))
     assert settings_for(find_task("sst-2"), small, {}, num_examples=67_349).optimizer.lr == 3e-4
+
+
+def test_one_number_cannot_be_validated_on(tmp_path, tiny_tokenizer):
+    model = encoder(tmp_path / "model", tiny_tokenizer)
+    rows = [{"text": f"the river {i}", "score": i / 2} for i in range(9)]
+    for splits in (
+        {"train": rows[:8], "dev": rows[8:]},
+        {"train": rows[:7], "dev": [rows[8], {"text": "a", "score": ""}]},
+    ):
+        with pytest.raises(ValueError, match="dev has 1 example with a label, and regression is scored on at least 2"):
+            hornbook.finetune(model, splits, "regression", tmp_path / "run", label="score", log=[].append)
+
+
+def test_training_without_any_label_of_several(tmp_path, tiny_tokenizer):
+    model = encoder(tmp_path / "model", tiny_tokenizer)
+    rows = [{"text": f"the river {i}", "labels": ""} for i in range(20)]
+    with pytest.raises(ValueError, match="no training example has a label"):
+        hornbook.finetune(model, rows, "multi-label", tmp_path / "run", log=[].append)

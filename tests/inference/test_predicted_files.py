@@ -65,3 +65,11 @@ def test_a_file_without_the_column_of_the_text_is_refused(predict, tmp_path):
     status, _, error = predict("--file", tmp_path / "other.csv")
     assert status == 2 and "has no column 'text', which the run was trained on" in error
     assert predict("--file", tmp_path / "other.csv", "--text", "review")[0] == 0
+
+
+def test_reading_options_are_used_or_refused(predict, tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\nthe river,dark\n")
+    to = ("--submission", tmp_path / "to", "--data", tmp_path / "a.csv")
+    assert "has no column 'review'" in predict(*to, "--text", "review")[2]
+    assert "has no delimiter semicolon" in predict(*to, "--delimiter", ";")[2]
+    assert "--text has no effect without --file: leave it out" in predict("the river", "--text", "review")[2]

@@ -192,3 +192,9 @@ def test_invalid_data_is_refused(model):
     ):
         with pytest.raises(ValueError, match=message):
             classifier(model).fit(X, y)
+
+
+@pytest.mark.parametrize("items", [["a text", ("a text", "another")], [("a text", "another"), "a text"]])
+def test_a_classifier_refuses_a_mixture_of_texts_and_pairs(items):
+    with pytest.raises(ValueError, match=r"X mixes texts and pairs of texts \(rows 1 and 2\)"):
+        TextClassifier().fit(items, ["a", "b"])

@@ -122,6 +122,9 @@ def test_test_questions_are_not_trained_on(tasks, tmp_path):
     texts = [bytes_tokenizer().decode(ids.tolist()) for split in (found.train, found.held_out) for ids in split.ids]
     assert len(texts) == 8 and not any("thing 4" in text for text in texts)
     assert said[0] == "colour: 1 training examples are also in the test split: dropped"
+    write_rows(folder / "test.jsonl", rows)
+    with pytest.raises(ValueError, match="has 0 training examples of colour that are not also in its test split"):
+        documents(read_mixture(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", quiet)
 
 
 def test_long_documents_keep_their_answer(tasks):

@@ -275,7 +275,7 @@ def test_what_is_no_list_is_one_invalid_input(items):
 def test_dictionaries_and_frames_are_read_like_files(kind, item, roles, expected):
     roles = {role: name for role, name in zip(("text", "pair"), roles, strict=True) if name}
     assert as_examples([item], kind, roles)[0].texts == expected
-    frame = pytest.importorskip("pandas").DataFrame([item])
+    frame = pytest.importorskip("pyarrow").Table.from_pylist([item])
     assert as_examples(frame, kind, roles)[0].texts == expected
 
 
@@ -286,7 +286,7 @@ def test_dictionaries_are_read_one_by_one():
     assert [each.key for each in found] == ["0", "1", "2", "3"]
     rows = [{"context": "A", "choices": ["b", "c", "d"]}, {"context": "A", "choices": ["b", "c"]}]
     assert [len(each.choices) for each in as_examples(rows, "choice")] == [3, 2]
-    frame = pytest.importorskip("pandas").DataFrame(rows)
+    frame = pytest.importorskip("pyarrow").Table.from_pylist(rows)
     assert [len(each.choices) for each in as_examples(frame, "choice")] == [3, 2]
     for kind, item in (("similarity", {"text": "a"}), ("spans", {"question": "a"}), ("choice", {"context": "a"})):
         with pytest.raises(ValueError, match=r"input 2 \(.*\) is invalid: this model takes a "):

@@ -165,8 +165,16 @@ def test_regression():
 def test_several_classes(cell):
     other = [] if isinstance(cell, list) else ""
     data = read("multi-label", [{"text": "a", "labels": cell}, {"text": "b", "labels": other}], held_out=0)
-    assert [each.label for each in data.splits["train"]] == [("red", "green"), ()]
+    assert [each.label for each in data.splits["train"]] == [("green", "red"), ()]
     assert data.kind == "multi-label" and data.labels == ("green", "red") and not counts(data)
+
+
+def test_labels_that_data_frames_use_for_missing_values():
+    for missing in (None, float("nan"), type("NAType", (), {})(), type("NaTType", (), {})()):  # as pandas has them
+        for task, label in (("multi-label", ["a"]), ("regression", 1.5), ("classification", "a")):
+            rows = [{"text": "one", "label": label}, {"text": "two", "label": missing}]
+            data = read(task, {"dev": rows}, label="label")
+            assert counts(data) == {"kept_no_label": 1} and data.splits["dev"][1].label is None
 
 
 def test_several_classes_as_columns():

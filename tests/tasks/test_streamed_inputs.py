@@ -99,3 +99,23 @@ def test_wide_encodings_are_read_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(table_files, "PIECE_BYTES", 300)
     notes = Notes(needs_labels=False, requested=RequestedColumns("body"))
     assert [len(found) for found, _ in stream_inputs(path, find_task("classification"), notes)] == [200]
+
+
+def test_what_separates_the_texts_is_decided_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(table_files, "PIECE_BYTES", 20)
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 4)
+    for is_pair in (True, False):
+        lines = [f"a {i}" + "\tb" * ((i < 4) == is_pair) for i in range(12)]
+        (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
+        pieces = list(stream_inputs(tmp_path / "a.txt", find_task("classification"), Notes(needs_labels=False)))
+        examples = [example for found, _ in pieces for example in found]
+        assert len(pieces) == 3 and {example.pair is not None for example in examples} == {is_pair}
+
+
+def test_a_later_piece_may_lack_a_column_of_the_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(table_files, "PIECE_BYTES", 20)
+    monkeypatch.setattr(table_files, "PIECE_ROWS", 4)
+    lines = [json.dumps({"text": f"a {i}"} | ({"pair": "b"} if i < 2 else {})) for i in range(12)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    pieces = list(stream_inputs(tmp_path / "a.jsonl", find_task("classification"), Notes(needs_labels=False)))
+    assert [example.pair for found, _ in pieces for example in found] == ["b", "b", *[None] * 10]

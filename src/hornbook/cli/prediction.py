@@ -121,13 +121,15 @@ def predict(
     predictor = load_predictor(runs, device, graph)
     if submission is not None:
         refuse_unused_options("with --submission", ["a text"] * bool(texts) + given_options("file", "out"))
-        _submit(predictor, data, submission)
+        _submit(predictor, data, submission, reading)
         return
     if path := next((text for text in texts if text.strip() and Path(text).exists()), None):
         hint = "is not a fine-tuned run" if Path(path).is_dir() else f"is a file: use --file {path}"
         raise ValueError(f"{path} {hint}")
     if file is not None:
         refuse_unused_options("with --file", ["a text"] * bool(texts))
+    elif texts:
+        refuse_unused_options("without --file", given_options(*reading))
     if data is not None:
         raise ValueError(f"--data needs --submission: to predict the rows of a file, use --file {data}")
     if not texts and file is None:
@@ -180,12 +182,12 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
     print_json({"predictions": with_columns(rows, columns)})
 
 
-def _submit(predictor, data: str | None, out: Path) -> None:
+def _submit(predictor, data: str | None, out: Path, reading: dict) -> None:
     from hornbook.tasks.submissions import missing_glue, write_submission
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")
-    spec, dataset = predictor.read(data)
+    spec, dataset = predictor.read(data, **reading)
     splits = {name: examples for name, examples in dataset.splits.items() if name.startswith("test")}
     splits = splits or {name: examples for name, examples in dataset.splits.items() if name != "train"}
     predictions = {name: predictor.predict_examples(examples) for name, examples in splits.items()}

@@ -61,6 +61,7 @@ class Task:
     unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
     tab_separated: ClassVar[str] = ""  # what a tab on each line of a text file must separate; "": it need not have any
     label_scope: ClassVar[Literal["text", "word", "choice", "passage"]] = "text"  # what a label belongs to
+    min_scored: ClassVar[int] = 1  # examples that can be scored together
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none

@@ -144,4 +144,6 @@ def _items(X: Any) -> list:
         is_pair = isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
         if not isinstance(item, str) and not is_pair:
             raise ValueError(f"row {row} of X is not a text or a pair of texts: give one or two columns of text")
+        if isinstance(item, str) != isinstance(items[0], str):
+            raise ValueError(f"X mixes texts and pairs of texts (rows 1 and {row}): give only one of them")
     return [item if isinstance(item, str) else tuple(item) for item in items]

@@ -125,6 +125,11 @@ def documents(mixture: TaskMixture, tokenizer: Tokenizer, context: int, learns: 
         items = drawable(task, splits.train, splits.test)
         if num_dropped := len(splits.train) - len(items):
             log(f"{task.name}: {num_dropped:,} training examples are also in the test split: dropped")
+        if len(items) < 2:
+            raise ValueError(
+                f"{entry.data} has {len(items)} training examples of {task.name} that are not also in its test split, "
+                "too few to hold one out: give other training data"
+            )
         order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(items))[: entry.examples]
         num_held_out = max(1, min(MAX_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
         num_train = len(order) - num_held_out

@@ -66,9 +66,10 @@ class Labelled:
         return self._scored("dev")
 
     def other_splits(self) -> dict[str, list[Example]]:
-        """The examples that can be scored of each split besides train and dev; splits without any are left out."""
+        """The examples that can be scored of each split besides train and dev; splits with too few are left out."""
         splits = {name: self._scored(name) for name in self.data.splits if name not in ("train", "dev")}
-        return {name: examples for name, examples in splits.items() if examples}
+        least = KINDS[self.data.kind].min_scored
+        return {name: examples for name, examples in splits.items() if len(examples) >= least}
 
     def _scored(self, name: str) -> list[Example]:
         return [example for example in self.data.splits[name] if is_scored(example, self.registered)]
@@ -181,6 +182,11 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
     num_scored = sum(is_scored(example, registered) for example in dev)
     if not num_scored:
         raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
+    if num_scored < kind.min_scored:
+        raise ValueError(
+            f"dev has {num_scored} example with a label, and {kind.name} is scored on at least {kind.min_scored}: give "
+            "more examples"
+        )
     if num_scored < len(dev):
         log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{kind.unscored_hint}")
     return registered, dataset

@@ -51,6 +51,11 @@ class MultiLabel(SequenceTask):
             raise ValueError(f"its threshold is not between 0 and 1, but {task.threshold:g}")
         return task
 
+    @classmethod
+    def refuse_training(cls, data: DataSet) -> None:
+        if not any(each.label for each in data.splits["train"]):
+            raise ValueError("no training example has a label: check which column has the labels, or name it by label=")
+
     @property
     def min_logit(self) -> float:
         """Minimum logit of a predicted class."""

@@ -30,6 +30,7 @@ class Regression(SequenceTask):
     problem_type = "regression"
     custom_layout = CustomTexts("regression")
     default_metrics = ("pearson", "spearman")
+    min_scored = 2
     mistake_order = "largest errors"
     number_metrics = ("pearson", "spearman", "mean_squared_error")
     pipeline_arguments = ', function_to_apply="none"'

@@ -63,6 +63,7 @@ class Similarity(Task):
     saved_fields = ("metrics", "score_range")
     max_length = 256
     tab_separated = "a text and its pair"
+    min_scored = 2
     has_baselines = False
     mistake_order = "nearest wrong results"
     pipeline = "sentence-similarity"

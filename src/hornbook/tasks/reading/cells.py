@@ -42,7 +42,7 @@ def parse_label(cell: Any) -> str | None:
 
 
 def parse_number(cell: Any) -> float | None:
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
+    if is_missing(cell):
         return None
     try:
         value = float(cell)
@@ -69,10 +69,10 @@ def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]
     def parse(cell: Any) -> tuple[str, ...] | None:
         if isinstance(cell, dict):  # columns of 0 and 1
             return tuple(name for name, value in cell.items() if _is_set(value))
-        if cell is None or (isinstance(cell, float) and is_missing(cell)):
+        if not isinstance(cell, str) and is_missing(cell):
             return None
         names = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
-        return tuple(dict.fromkeys(as_label(name) for name in names if not is_missing(name)))
+        return tuple(sorted({as_label(name) for name in names if not is_missing(name)}))  # equal in whatever order
 
     return parse
 

@@ -122,16 +122,20 @@ def stream_inputs(
     """The inputs of a file with their original columns, in pieces that fit into memory. What is inferred about the
     file, such as its columns, is inferred from the first piece."""
     path = _existing(file)
-    num_lines = 0
     if not is_streamed(path):
         examples = inputs_in(path, registered, notes)
         yield examples, original_columns(examples, notes)
     elif path.suffix.lower() not in FORMATS:
+        num_lines, has_tabs = 0, None
         for lines in line_pieces(path, notes):
-            yield _from_lines(lines, path, registered.task_class, notes, num_lines), [{} for _ in lines]
+            has_tabs = _has_tabs(lines) if has_tabs is None else has_tabs
+            yield _from_lines(lines, has_tabs, path, registered.task_class, notes, num_lines), [{} for _ in lines]
             num_lines += len(lines)
     else:
+        columns: list[str] = []
         for table in table_pieces(path, notes):
+            columns = columns or table.columns
+            table.columns = list(dict.fromkeys([*columns, *table.columns]))  # a piece may have no value of a column
             notes.tables[:] = [table]
             examples = _from_table(table, registered.task_class, notes)
             notes.places.clear()
@@ -164,7 +168,8 @@ def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]
     if isinstance(layout, PublishedTable) and not notes.requested and _is_published(path, layout):
         return layout.read_inputs(path, notes)
     if path.suffix.lower() not in FORMATS:
-        return _from_lines(list(lines_of(path, notes)), path, registered.task_class, notes)
+        lines = list(lines_of(path, notes))
+        return _from_lines(lines, _has_tabs(lines), path, registered.task_class, notes)
     table = read_table(path, notes)
     return _from_table(table, registered.task_class, notes) if table.rows else []
 
@@ -193,14 +198,18 @@ def _is_published(path: Path, layout: PublishedTable) -> bool:
     return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.unnamed))
 
 
+def _has_tabs(lines: list[str]) -> bool:
+    """Whether most lines that are not empty have a tab."""
+    has_tab = ["\t" in line for line in lines if line.strip()]
+    return 2 * sum(has_tab) > len(has_tab)
+
+
 def _from_lines(
-    lines: list[str], path: Path, task_class: type[Task], notes: Notes, first_index: int = 0
+    lines: list[str], has_tabs: bool, path: Path, task_class: type[Task], notes: Notes, first_index: int = 0
 ) -> list[Example]:
     for line_number, line in enumerate(lines, first_index + 1):
         if not line.strip():
             notes.add_problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
-    num_filled = sum(bool(line.strip()) for line in lines)
-    has_tabs = 2 * sum("\t" in line for line in lines if line.strip()) > num_filled
     if task_class.tab_separated and not has_tabs:
         raise ValueError(
             f"{path}: separate {task_class.tab_separated} by a tab on each line, or give a table with columns"
