@@ -47,6 +47,7 @@ SequenceLayout = Literal["packed", "pairs", "nsp", "sop", "documents"]
 CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
 SENTENCE_LAYOUTS = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
+OFFSETS, MIXING = 1, 7  # added to a seed, so that different purposes have different random numbers
 
 
 class _Chunk(NamedTuple):
@@ -206,7 +207,7 @@ class SequenceSampler:
         """The number of tokens by which the chunks of a corpus start earlier in an epoch."""
         if not self.shift_chunks or epoch == 0:
             return 0
-        seeds = np.random.SeedSequence([self.seed, corpus_index, epoch, self.length, 1])
+        seeds = np.random.SeedSequence([self.seed, corpus_index, epoch, self.length, OFFSETS])
         return int(seeds.generate_state(1)[0]) % self.length
 
     def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int, int]]:
@@ -337,7 +338,7 @@ def _mixing_pattern(weights: list[float], seed: int) -> tuple[np.ndarray, np.nda
             "leave it out"
         )
     pattern = np.repeat(np.arange(len(weights)), num_slots)
-    np.random.default_rng([seed, 7]).shuffle(pattern)
+    np.random.default_rng([seed, MIXING]).shuffle(pattern)
     num_earlier = np.zeros(MIX_PERIOD, np.int64)
     for i, num in enumerate(num_slots):
         num_earlier[pattern == i] = np.arange(num)

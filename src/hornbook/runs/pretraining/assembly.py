@@ -52,7 +52,7 @@ class PreparedRun:
     held_out: list[Batch]
 
     @classmethod
-    def of(
+    def build(
         cls,
         settings: PretrainSettings,
         corpora: Corpora,
@@ -72,8 +72,8 @@ class PreparedRun:
         # The learning rate of ELECTRA's generator may differ from that of its discriminator.
         ratio = getattr(settings.objective, "generator_lr_ratio", 1.0)
         lr_multiplier = None if ratio == 1 else lambda name: ratio if name.startswith(f"{GENERATOR}.") else 1.0
-        module, make_batch = TrainingModule(model, objective), BatchMaker(settings, corpora)
-        job = TrainingJob(module, make_batch, None, save, load, lr_multiplier_of=lr_multiplier)
+        module = TrainingModule(model, objective)
+        job = TrainingJob(module, None, None, save, load, lr_multiplier_of=lr_multiplier)  # still without batches
         return cls(settings, corpora, runtime, job, []).with_settings(settings)
 
     def with_settings(self, settings: PretrainSettings) -> Self:

@@ -26,7 +26,6 @@ LENGTH_128 = DataSettings(length=128, short_length=128)
 MICRO_TOKENS = 16_384  # of a GPT: their logits over a vocabulary of 50,257 take 3.3 GB in float32
 BATCH_512K, BATCH_1M, BATCH_2M, BATCH_3M = (num * 2048 for num in (256, 512, 1024, 1562))  # GPT-3's, in tokens
 FIRST_TOKENS = 16 * 2048  # of GPT-3's growing batches
-ELECTRA_SMALL_BATCH = BatchSettings(tokens=128 * 128, micro_tokens=1024 * 128)
 
 
 def _shape(num_layers: int, width: int, num_heads: int | None = None) -> dict[str, int]:
@@ -225,7 +224,7 @@ PRESETS: dict[str, PretrainSettings] = {
     "albert-xxlarge": _albert(12, 4096, 64),
     "roberta-base": _roberta(12, 768, 6e-4, 24_000),
     "roberta-large": _roberta(24, 1024, 4e-4, 30_000),
-    "electra-small": _electra(12, 256, 128, 0.25, 5e-4, 1_000_000, ELECTRA_SMALL_BATCH, LENGTH_128),
+    "electra-small": _electra(12, 256, 128, 0.25, 5e-4, 1_000_000, BatchSettings(tokens=128 * 128), LENGTH_128),
     "electra-base": _electra(12, 768, 768, 1 / 3, 2e-4, 766_000, BatchSettings(tokens=256 * 512), FULL_LENGTH),
     "electra-large": _electra(24, 1024, 1024, 0.25, 2e-4, 400_000, BatchSettings(tokens=2048 * 512), FULL_LENGTH, 0.25),
     "gpt1-base": _gpt1(),

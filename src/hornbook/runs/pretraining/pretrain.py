@@ -187,7 +187,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         )
     model = _model_to_train(settings, corpora, request, teacher, log)
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
-    run = PreparedRun.of(settings, corpora, model, runtime, teacher and teacher.model)
+    run = PreparedRun.build(settings, corpora, model, runtime, teacher and teacher.model)
     if request.minutes is not None:
         run, token_seconds = with_batch_that_fits(run, request, recipe, log)
         settings = with_steps_in(request.minutes, run, began, log, token_seconds)
@@ -259,7 +259,7 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
     else:
         model = new_network(settings, teacher and teacher.model)
     log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.reason}")
-    return PreparedRun.of(settings, corpora, model, runtime, teacher and teacher.model)
+    return PreparedRun.build(settings, corpora, model, runtime, teacher and teacher.model)
 
 
 def _already_finished(out: Path, prepared: PreparedRun) -> Outcome:
@@ -292,7 +292,7 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     settings = fitted_settings(settings, corpora[0][0].tokenizer, request, None, ignore)
     model = _model_to_train(settings, corpora, request, None, ignore)
     torch.compiler.reset()  # measure without what an earlier run compiled
-    run = PreparedRun.of(settings, corpora, model, runtime)
+    run = PreparedRun.build(settings, corpora, model, runtime)
     return mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60), runtime
 
 
