@@ -1,5 +1,8 @@
 """What is uploaded to the hub, and what is said when it cannot be."""
 
+import json
+import shutil
+
 import huggingface_hub
 import pytest
 from finetuned import encoder as saved_encoder
@@ -59,11 +62,22 @@ def test_a_run_is_uploaded_with_its_card(hornbook, hub, run, tmp_path):
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert files["README.md"] == (run / "README.md").read_bytes()
     assert "run.json" not in files and not any("checkpoint" in path or ".jsonl" in path for path in files)
+    assert json.loads(files["task.json"]) == json.loads((run / "task.json").read_text())
     for path, content in files.items():  # what is uploaded opens, and predicts as the run
         (tmp_path / path).write_bytes(content)
     texts = ["the river", "a lantern"]
     expected = [each.label for each in library.load_predictor(run).predict(texts)]
     assert [each.label for each in library.load_predictor(tmp_path).predict(texts)] == expected
+
+
+def test_graphs_are_uploaded_by_name_without_their_paths(hub, run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    graphs = {"reason": {"graph": "/home/me/graph", "vectors": None, "hops": 2}, "graph": {"folder": "/home/me/wiki"}}
+    task = json.loads((run / "task.json").read_text())
+    (tmp_path / "run" / "task.json").write_text(json.dumps(task | graphs))
+    library.push(tmp_path / "run", "me/texts")
+    graphs["reason"]["graph"], graphs["graph"]["folder"] = "graph", "wiki"
+    assert json.loads(hub.commits[0][1]["task.json"]) == task | graphs
 
 
 def test_a_model_without_a_card_gets_one(hub, tiny_run):

@@ -1,5 +1,8 @@
 """What a person types, to a folder."""
 
+from fnmatch import fnmatch
+
+import huggingface_hub
 import pytest
 
 from hornbook.interop.hub import model_folder
@@ -24,3 +27,16 @@ def test_file_instead_of_its_folder(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(ValueError, match="is a file: give the folder"):
         model_folder(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("file", ["merges.txt", "vocab.json", "task.json", "1_Pooling/config.json"])
+def test_files_that_are_downloaded(file, tmp_path, monkeypatch):
+    patterns = []
+
+    def download(name, allow_patterns):
+        patterns.extend(allow_patterns)
+        return tmp_path
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert model_folder("owner/model") == tmp_path
+    assert any(fnmatch(file, pattern) for pattern in patterns)

@@ -1,5 +1,6 @@
 """`hornbook.push`: uploads a model folder with its model card to the Hugging Face Hub."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -10,6 +11,7 @@ from hornbook.inference.task_model import read_finished_record
 from hornbook.interop.hub import PATTERNS
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.report.card import with_yaml_header
+from hornbook.tasks.spec import TASK_FILE
 
 CARD = "README.md"
 UPLOADED = (*PATTERNS, "*.onnx", CARD, "LICENSE")  # not run.json and logs, which name files of this machine
@@ -73,10 +75,19 @@ def _contents(folder: Path) -> dict[str, Path | bytes]:
     for file in sorted([*folder.glob("*"), *folder.glob("*_Pooling/config.json")]):
         path = file.relative_to(folder).as_posix()
         if file.is_file() and any(fnmatch(path, pattern) for pattern in UPLOADED):
-            contents[path] = file
+            contents[path] = _without_paths(file) if path == TASK_FILE else file
     if "config.json" not in contents or not any(fnmatch(path, pattern) for path in contents for pattern in WEIGHTS):
         raise ValueError(f"{folder} has no model: give a finished run, with config.json and model.safetensors")
     return contents if CARD in contents else {CARD: _card(folder), **contents}
+
+
+def _without_paths(task_file: Path) -> bytes:
+    """`task.json` with knowledge graphs and their vectors named, without where they lie on this machine."""
+    record = read_json(task_file)
+    for field, names in (("reason", ("graph", "vectors")), ("graph", ("folder",))):
+        entry = record.get(field) or {}
+        entry.update({name: Path(entry[name]).name for name in names if entry.get(name)})
+    return json.dumps(record, indent=2, ensure_ascii=False).encode()
 
 
 def _card(folder: Path) -> bytes:

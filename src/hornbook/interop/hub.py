@@ -19,18 +19,20 @@ DEFAULT = "en"
 NUM_TEXTS = 200  # that are looked at to recognise the language
 HANGUL = range(0xAC00, 0xD7A4)
 LAST_LATIN = 0x24F  # extended Latin B; beyond it are Greek, Cyrillic and the other scripts
-PATTERNS = [
+PATTERNS = [  # uploaded and downloaded
     "config.json",
     "*.safetensors",
     "*.safetensors.index.json",
     "tokenizer*.json",
     "vocab.*",
+    "merges.txt",
     "special_tokens_map.json",
     "added_tokens.json",
     "modules.json",  # and the other settings of embeddings, as `sentence-transformers` writes them
     "*_Pooling/config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
+    "task.json",  # the threshold, tag scheme and maximum length of a fine-tuned model
 ]
 
 
