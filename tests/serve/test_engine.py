@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 from small_gpts import saved_gpt
@@ -150,4 +151,55 @@ def test_a_failure_of_the_model_ends_what_runs_and_nothing_else(gpt):
         return await engine.submit(engine.encode(["the"]), GenerationConfig(max_new_tokens=5, temperature=0.0)).future
 
     assert asyncio.run(ask()) == [gpt.generate("the", 5, temperature=0.0)]
+    engine.close()
+
+
+def test_requests_are_answered_again_after_a_failure_that_left_no_memory_for_a_new_cache(gpt, monkeypatch):
+    engine, failures = GenerationEngine(gpt, 2, 10), []
+    new_batch, cache = engine._new_batch, weakref.ref(engine.batch.decoding)
+
+    def fail(*tokens):
+        failures.append(cache() is None)
+        raise RuntimeError("out of memory")
+
+    engine.batch.decoding.step = fail
+
+    async def ask():
+        config = GenerationConfig(max_new_tokens=5, temperature=0.0)
+        return await asyncio.wait_for(engine.submit(engine.encode(["the"]), config).future, 20)
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        asyncio.run(ask())
+    monkeypatch.setattr(engine, "_new_batch", fail)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            asyncio.run(ask())
+    assert failures == [False, True, True]  # the old cache is freed before a new one is made
+    monkeypatch.setattr(engine, "_new_batch", new_batch)
+    assert asyncio.run(ask()) == [gpt.generate("the", 5, temperature=0.0)]
+    engine.close()
+
+
+def test_a_prompt_that_cannot_be_read_fails_alone(gpt, monkeypatch):
+    engine, started = GenerationEngine(gpt, 3, 10), threading.Event()
+    add, bread = engine.batch.add, engine.encode(["bread"])[0]
+
+    def add_all_but_bread(prompt, *arguments):
+        if prompt == bread:
+            raise RuntimeError("out of memory")
+        return add(prompt, *arguments)
+
+    monkeypatch.setattr(engine.batch, "add", add_all_but_bread)
+
+    async def ask():
+        config = GenerationConfig(max_new_tokens=100, temperature=0.0)
+        running = engine.submit(engine.encode(["the"]), config, lambda *event: started.set())
+        await asyncio.to_thread(started.wait, 20)
+        failing = engine.submit(engine.encode(["the river", "bread"]), config)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            await failing.future
+        assert engine.running == [running]
+        return await running.future
+
+    assert asyncio.run(ask()) == [gpt.generate("the", 100, temperature=0.0)]
     engine.close()

@@ -12,6 +12,7 @@ import itertools
 import math
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -236,7 +237,7 @@ class GenerationEngine(Queue):
     ):
         super().__init__(max_queue, on_batch, num_slots)
         self.model = model
-        self.batch = self._new_batch()
+        self.batch: ContinuousBatch | None = self._new_batch()  # None after a failure, until the next request
         self.running: list[_GenerationJob] = []  # requests with at least one slot
         self.thread.start()
 
@@ -266,29 +267,41 @@ class GenerationEngine(Queue):
             try:
                 self._free_cancelled()
                 self._join()
-                self.batch.step()
+                if self.running:
+                    self.batch.step()
             except Exception as error:  # of the model: whatever runs cannot be continued
+                self.batch = None
+                traceback.clear_frames(error.__traceback__)  # which would keep the cache of the batch in memory
                 for job in self.running:
                     job.finish(error=error)
-                self.running, self.batch = [], self._new_batch()
+                self.running = []
             self._finish()
 
     def _free_cancelled(self) -> None:
         for job in [each for each in self.running if each.is_cancelled]:
-            for sequence in job.sequences.values():
-                self.batch.remove(sequence)
-            job.finish()
-            self.running.remove(job)
+            self._end(job)
+
+    def _end(self, job: _GenerationJob, error: Exception | None = None) -> None:
+        """Ends a request before its texts are complete, and frees its slots."""
+        for sequence in job.sequences.values():
+            self.batch.remove(sequence)
+        self.running.remove(job)
+        job.finish(error=error)
 
     def _join(self) -> None:
         """Gives free slots to the texts that have waited longest."""
-        while self.batch.has_free_slot:
+        while self.batch is None or self.batch.has_free_slot:
             job = next((each for each in self.running if each.waiting), None) or self._next()
             if job is None:
                 return
+            if self.batch is None:
+                self.batch = self._new_batch()
             i, sample = job.waiting.popleft()
             on_text = job.on_text and partial(job.on_text, i, sample)
-            job.sequences[i, sample] = self.batch.add(job.prompts[i], job.config, sample, on_text)
+            try:
+                job.sequences[i, sample] = self.batch.add(job.prompts[i], job.config, sample, on_text)
+            except Exception as error:  # of this prompt: the other requests continue
+                self._end(job, error)
 
     def _next(self) -> _GenerationJob | None:
         with self.changed:
