@@ -1,8 +1,10 @@
 """The HTTP API answers what the Python API answers, and refuses in one sentence."""
 
+import asyncio
 import json
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -256,6 +258,8 @@ def test_completions_refuse_what_they_would_ignore(client):
     for name, value in (("logprobs", 3), ("suffix", "x"), ("best_of", 4), ("presence_penalty", 0.5)):
         message = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", **{name: value})
         assert message == f"{name} is not supported: leave it out"
+    many = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", stop=["x"] * 17)
+    assert "List should have at most 16 items" in many
     assert "lower n" in refusal(client, "/v1/completions", 422, model="gpt", prompt=["the"] * 20, n=10)
     assert "set n to 1" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the", n=2, temperature=0)
     assert "more than the model's context" in refusal(client, "/v1/completions", 422, model="gpt", prompt="the " * 3000)
@@ -302,16 +306,60 @@ def test_a_request_ends_after_its_time(folders, monkeypatch):
         blocked.released.set()
 
 
+def test_a_stream_ends_after_its_time(folders, monkeypatch):
+    """The time until the first token counts."""
+    models = open_models([str(folders["gpt"])])
+    calls, step = [], models["gpt"].loaded.model.next_token_logits
+
+    def slow(x):
+        time.sleep(0.1 if calls else 1.6)
+        calls.append(x)
+        return step(x)
+
+    monkeypatch.setattr(models["gpt"].loaded.model, "next_token_logits", slow)
+    asked = {"model": "gpt", "prompt": "the", "max_tokens": 400, "stream": True}
+    with TestClient(build_app(models, ServeSettings(timeout=2.0))) as client:
+        started = time.monotonic()
+        found = client.post("/v1/completions", json=asked).text
+        assert time.monotonic() - started < 3.2
+    assert "took longer than 2 s" in found.strip().splitlines()[-1]
+
+
+def test_a_stream_that_fails_ends_with_an_error(folders, monkeypatch, caplog):
+    models = open_models([str(folders["gpt"])])
+    calls, step = [], models["gpt"].loaded.model.next_token_logits
+
+    def fail_at_fourth(x):
+        calls.append(x)
+        if len(calls) == 4:
+            raise RuntimeError("something of the inside")
+        return step(x)
+
+    monkeypatch.setattr(models["gpt"].loaded.model, "next_token_logits", fail_at_fourth)
+    asked = {"model": "gpt", "prompt": "the river", "max_tokens": 40, "stream": True}
+    with TestClient(build_app(models, SETTINGS)) as client:
+        found = client.post("/v1/completions", json=asked)
+    error = json.loads(found.text.strip().splitlines()[-1].removeprefix("data: "))["error"]
+    assert error["code"] == 500 and error["message"] == "the server failed on this request: its log has the reason"
+    assert "something of the inside" in caplog.text and "of the inside" not in found.text
+
+
 def test_a_key_is_needed_where_one_is_set(folders):
     with TestClient(build_app(open_models([str(folders["first"])]), ServeSettings(api_key="secret"))) as client:
         assert "the API key is missing or wrong" in refusal(client, "/fill-mask", 401, text="the [MASK]")
         for key in ("Bearer wrong", "Bearer sécret", "secret2"):
             headers = {"Authorization": key.encode("latin-1")}
             assert client.get("/models", headers=headers).status_code == 401
-        headers = {"Authorization": "Bearer secret"}
-        assert client.get("/models", headers=headers).status_code == 200
+        for scheme in ("Bearer", "bearer"):
+            headers = {"Authorization": f"{scheme} secret"}
+            assert client.get("/models", headers=headers).status_code == 200
         assert client.get("/metrics").status_code == 401 and client.get("/openapi.json").status_code == 401
         assert all(client.get(path).status_code == 200 for path in ("/", "/app.js", "/health", "/ready"))
+
+
+def test_a_key_that_is_not_ascii(folders):
+    with TestClient(build_app(open_models([str(folders["first"])]), ServeSettings(api_key="비밀"))) as client:
+        assert client.get("/models", headers={"Authorization": "Bearer 비밀".encode()}).status_code == 200
 
 
 def test_texts_are_logged_only_if_asked(folders, capfd):
@@ -333,6 +381,35 @@ def test_other_names_of_this_machine_are_refused(folders):
         assert client.get("/models", headers={"Host": "[::1]:8000"}).status_code == 200
         refused = client.get("/models", headers={"Host": "elsewhere.example"})
         assert refused.status_code == 400 and "not known by this name" in refused.json()["error"]["message"]
+
+
+def test_pages_of_other_sites_are_refused(folders):
+    settings = ServeSettings(hosts=("localhost", "127.0.0.1", "[::1]"))
+    with TestClient(
+        build_app(open_models([str(folders["first"])]), settings), base_url="http://localhost:8000"
+    ) as client:
+        body = b'{"text": "the [MASK]"}'
+        for origin in ("https://elsewhere.example", "http://localhost:3000", "null"):
+            refused = client.post("/fill-mask", content=body, headers={"Origin": origin} | JSON)
+            assert refused.status_code == 403 and "other sites" in refused.json()["error"]["message"]
+        assert client.post("/fill-mask", content=body).status_code == 422  # as a page sends a blob without a type
+        own = {"Origin": "http://localhost:8000"} | JSON
+        assert client.post("/fill-mask", content=body, headers=own).status_code == 200
+
+
+def test_a_client_that_leaves_before_its_body_is_counted_as_gone(folders):
+    app = build_app(open_models([str(folders["first"])]), SETTINGS)
+    scope = {"type": "http", "method": "POST", "path": "/fill-mask", "headers": []}
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        pass
+
+    with TestClient(app) as client:
+        asyncio.run(app(scope, receive, send))
+        assert 'hornbook_requests_total{path="other",status="499"} 1.0' in client.get("/metrics").text
 
 
 def test_names_of_models(folders, tmp_path):

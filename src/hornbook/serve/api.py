@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
 from hornbook.serve.engine import Engine, GenerationEngine, Job, Operation
-from hornbook.serve.middleware import Metrics
+from hornbook.serve.middleware import GONE, Metrics
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import MAX_ITEMS, MODEL_ROUTES
 from hornbook.show.answers import show_answer
@@ -25,7 +25,6 @@ from hornbook.show.picture import Picture, show_forms, show_tokens
 T = TypeVar("T")
 INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up
 DEEPEST = 5  # lists and objects in each other
-GONE = 499  # the client closed the connection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +56,7 @@ class ServerState:
             self.metrics.watch(name, model.engines)
 
     def find(self, name: str | None, ability: str, kind: str | None = None) -> ServedModel:
-        """The model of this name, or the first that has the ability; for `predict`, of a kind of task."""
+        """The model of this name, or the first one that has the ability; for `predict`, of a kind of task."""
 
         def can(model: ServedModel) -> bool:
             return ability in model.abilities and (kind is None or model.abilities[ability] == kind)
@@ -101,22 +100,25 @@ class ServerState:
         job = await self.submit(model, key, items, run)
         return await self.wait(request, model, job)
 
-    async def wait(
-        self, request: Request, model: ServedModel, job: Job, begun: asyncio.Future | None = None
-    ) -> Sequence[Any]:
-        """The results of a job; with `begun`, returns nothing as soon as that is done."""
+    async def wait(self, request: Request, model: ServedModel, job: Job) -> Sequence[Any]:
+        """The results of a job."""
+        await self.wait_until_begun(request, model, job, job.future)
+        return job.future.result()
+
+    async def wait_until_begun(self, request: Request, model: ServedModel, job: Job, begun: asyncio.Future) -> None:
+        """Waits until `begun` is set or the job is done; raises the error of a job that failed."""
         gone = asyncio.ensure_future(_disconnected(request))
-        awaited = {job.future, gone} | ({begun} if begun is not None else set())
         try:
-            await asyncio.wait(awaited, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {job.future, begun, gone}, timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED
+            )
             if job.future.done():
-                return job.future.result()
-            if begun is not None and begun.done():
-                return []
-            job.cancel()
-            if gone.done():
-                raise HTTPException(GONE, "the client closed the connection")
-            raise HTTPException(504, self.too_slow)
+                job.future.result()
+            elif not begun.done():
+                job.cancel()
+                if gone.done():
+                    raise HTTPException(GONE, "the client closed the connection")
+                raise HTTPException(504, self.too_slow)
         except ValueError as error:
             raise HTTPException(422, model.public(str(error))) from None
         finally:

@@ -22,6 +22,8 @@ PAGE_FILES = {"/": "index.html", "/style.css": "style.css"} | {
 }
 OPEN_PATHS = {*PAGE_FILES, "/health", "/ready"}  # need no key
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+GONE = 499  # the client closed the connection
+FAILED = "the server failed on this request: its log has the reason"
 PORT = re.compile(r":\d+$")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -59,13 +61,19 @@ class RequestMiddleware:
 
         settings = self.server.settings
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if settings.hosts != ("*",) and PORT.sub("", headers.get("host", "")).lower() not in settings.hosts:
-            names = ", ".join(settings.hosts)
-            await refuse(400, f"the server is not known by this name: use one of {names}")
-            return
+        if settings.hosts != ("*",):
+            host = headers.get("host", "").lower()
+            if PORT.sub("", host) not in settings.hosts:
+                names = ", ".join(settings.hosts)
+                await refuse(400, f"the server is not known by this name: use one of {names}")
+                return
+            if "origin" in headers and headers["origin"].lower().rpartition("://")[2] != host:
+                await refuse(403, "web pages of other sites cannot use this server: use its own page, or a program")
+                return
         if settings.api_key is not None and scope["path"] not in OPEN_PATHS:
-            api_key = headers.get("authorization", "").removeprefix("Bearer ").encode()
-            if not secrets.compare_digest(api_key, settings.api_key.encode()):
+            scheme, _, api_key = headers.get("authorization", "").partition(" ")
+            is_key = secrets.compare_digest(api_key.encode("latin-1"), settings.api_key.encode())
+            if scheme.lower() != "bearer" or not is_key:
                 await refuse(401, "the API key is missing or wrong: send 'Authorization: Bearer KEY'")
                 return
         too_large = f"the request is larger than {settings.max_bytes:,} bytes: send less text at once"
@@ -79,6 +87,7 @@ class RequestMiddleware:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
+                        await refuse(GONE, "the client closed the connection")  # for the metrics
                         return
                     body += message.get("body", b"")
                     if len(body) > settings.max_bytes:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -17,12 +18,14 @@ from starlette.exceptions import HTTPException
 from hornbook.inference.generation import Generated, GenerationConfig, OnText
 from hornbook.serve.api import ServerState
 from hornbook.serve.engine import Job
-from hornbook.serve.middleware import error_body
+from hornbook.serve.middleware import FAILED, error_body
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import EVERY_ROUTE, LARGEST_SEED, MODEL_ROUTES, Text
 from hornbook.tasks.encoded import l2_normalized
 
 MAX_CHOICES = 128  # texts per request
+MAX_STOPS = 16  # each is looked for after every token
+LOG = logging.getLogger("uvicorn.error")
 LARGEST_MAX_TOKENS = 4096
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {
@@ -51,8 +54,8 @@ class EmbeddingRequest(BaseModel):
 
 
 class CompletionRequest(BaseModel):
-    """As in OpenAI's API, with top_k and repetition_penalty; fields that would be ignored are refused where they change
-    the text."""
+    """As in OpenAI's API, with top_k and repetition_penalty. Fields with an unsupported effect are refused; all other
+    unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -64,7 +67,7 @@ class CompletionRequest(BaseModel):
     top_k: Annotated[int | None, Field(ge=1)] = None
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
     n: Annotated[int | None, Field(ge=1, le=MAX_CHOICES)] = 1
-    stop: Text | list[Text] | None = None
+    stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
     seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
     stream: bool | None = False
     stream_options: dict[str, Any] | None = None
@@ -221,6 +224,7 @@ class _Completion:
         except ValueError as error:
             raise HTTPException(422, self.model.public(str(error))) from None
         ids = await self.server.tokenized(self.model, self.prompts, self.model.generator.encode)
+        self.num_prompt_tokens = sum(map(len, ids))
         job = self.model.generator.submit(ids, config, on_text)
         job.future.add_done_callback(self._count_tokens)
         return job
@@ -254,20 +258,24 @@ class _Completion:
 
         job = await self._submit(on_text)
         job.future.add_done_callback(lambda _: events.put_nowait(None))
-        await self.server.wait(request, self.model, job, begun)  # so that a request that fails has its status
+        deadline = loop.time() + self.server.settings.timeout
+        await self.server.wait_until_begun(request, self.model, job, begun)  # a request that fails has its status
         return StreamingResponse(
-            self._events(job, events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+            self._events(job, events, deadline), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
         )
 
-    async def _events(self, job: Job, events: asyncio.Queue) -> AsyncIterator[str]:
+    async def _events(self, job: Job, events: asyncio.Queue, deadline: float) -> AsyncIterator[str]:
         try:
             if self.body.echo:
                 repeated = [prompt for prompt in self.prompts for _ in range(self.settings["num_return_sequences"])]
                 for index, prompt in enumerate(repeated):
                     yield self._event([self._choice(index, prompt, None)])
-            async with asyncio.timeout(self.server.settings.timeout):
-                while (event := await events.get()) is not None:
-                    yield self._event([self._choice(*event, None)])
+            while True:
+                async with asyncio.timeout_at(deadline):  # a slow client does not count
+                    event = await events.get()
+                if event is None:
+                    break
+                yield self._event([self._choice(*event, None)])
             texts = job.future.result()
             reasons = [REASONS[sample.finish_reason] for samples in texts for sample in samples]
             yield self._event([self._choice(index, "", reason) for index, reason in enumerate(reasons)])
@@ -278,6 +286,9 @@ class _Completion:
             yield _data(error_body(504, self.server.too_slow))
         except ValueError as error:
             yield _data(error_body(422, self.model.public(str(error))))
+        except Exception:
+            LOG.exception("a stream failed")
+            yield _data(error_body(500, FAILED))
         finally:  # also when the client is gone
             job.cancel()
 
@@ -292,7 +303,7 @@ class _Completion:
         return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
 
     def _usage(self, texts: list[list[Generated]]) -> dict[str, int]:
-        num_prompt, num_new = self.model.count(self.prompts), _num_tokens(texts)
+        num_prompt, num_new = self.num_prompt_tokens, _num_tokens(texts)
         return {"prompt_tokens": num_prompt, "completion_tokens": num_new, "total_tokens": num_prompt + num_new}
 
 

@@ -270,6 +270,7 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 MEANINGS = {
     400: "The server was addressed by another name, or the body is not readable.",
     401: "The API key is missing or wrong.",
+    403: "The request comes from a page of another site.",
     404: "There is no such model, or nothing of this name.",
     408: "The request did not arrive in time.",
     413: "The request is too large.",
@@ -279,5 +280,5 @@ MEANINGS = {
     500: "The server failed; its log has the reason.",
     504: "The request took too long.",
 }
-EVERY_ROUTE = errors(400, 401, 408, 413, 500)
+EVERY_ROUTE = errors(400, 401, 403, 408, 413, 500)
 MODEL_ROUTES = EVERY_ROUTE | errors(404, 422, 429, 504)

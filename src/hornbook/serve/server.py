@@ -23,7 +23,7 @@ from hornbook.nn.int8 import WeightFormat
 from hornbook.serve import schemas
 from hornbook.serve.api import ServerState, ServeSettings, add_operations, add_picture_routes
 from hornbook.serve.engine import QueueFull
-from hornbook.serve.middleware import PAGE_FILES, RequestMiddleware, error_response
+from hornbook.serve.middleware import FAILED, PAGE_FILES, RequestMiddleware, error_response
 from hornbook.serve.models import ServedModel, open_models
 from hornbook.serve.openai import add_openai_routes
 from hornbook.serve.run_curves import list_runs
@@ -63,6 +63,7 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        strict_content_type=True,  # pages of other sites can send JSON without this header, but not with it
     )
     app.state.server = server
     _add_errors(app)
@@ -94,7 +95,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
-        return error_response(500, "the server failed on this request: its log has the reason")
+        return error_response(500, FAILED)
 
     @app.exception_handler(QueueFull)
     async def busy(request: Request, error: QueueFull) -> Response:
