@@ -107,21 +107,38 @@ def finetune_command(
         finetune_as_text(model, data, out, overrides | as_overrides(**settings), resume, overwrite, show)
         return
     if show:
-        from hornbook.runs.finetuning.finetune import resolve_settings
-        from hornbook.runs.finetuning.record import FinetuneRequest
+        _show(model, data, task, options)
+    elif dry_run:
+        _dry_run(model, data, task, options, num_seeds=seeds, lr_search=lr_search)
+    else:
+        options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}
+        _train(model, data, task, out, options, overwrite)
 
-        request = FinetuneRequest.of(model, data, task or "classification", **options)
-        show_settings(resolve_settings(request, data, log=log))
-        return
-    if dry_run:
-        from hornbook.runs.finetuning.checking import AUTO, check
-        from hornbook.runs.finetuning.published import SEARCHED_LRS
 
-        if data is None:
-            raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
-        num_runs = (len(SEARCHED_LRS) if lr_search else 1) + seeds - 1
-        print_summary(check(data, task or "classification", model or AUTO, **options, num_runs=num_runs))
-        return
+def _show(model: str | None, data: str | None, task: str | None, options: dict[str, Any]) -> None:
+    from hornbook.runs.finetuning.finetune import resolve_settings
+    from hornbook.runs.finetuning.record import FinetuneRequest
+
+    request = FinetuneRequest.of(model, data, task or "classification", **options)
+    show_settings(resolve_settings(request, data, log=log))
+
+
+def _dry_run(
+    model: str | None, data: str | None, task: str | None, options: dict[str, Any], num_seeds: int, lr_search: bool
+) -> None:
+    from hornbook.runs.finetuning.checking import AUTO, check
+    from hornbook.runs.finetuning.published import SEARCHED_LRS
+
+    if data is None:
+        raise ValueError("finetune --dry-run needs --data; see 'hornbook finetune --help'")
+    num_runs = (len(SEARCHED_LRS) if lr_search else 1) + num_seeds - 1
+    print_summary(check(data, task or "classification", model or AUTO, **options, num_runs=num_runs))
+
+
+def _train(
+    model: str | None, data: str | None, task: str | None, out: Path | None, options: dict[str, Any], overwrite: bool
+) -> None:
+    resume = options["resume"]
     if resume and data is None:
         from hornbook.runs.finetuning.finetune import recorded_request
 
@@ -130,7 +147,6 @@ def finetune_command(
         refuse_missing("--data" if data is None else "--out", "finetune", out, resume)
     from hornbook.runs.finetuning.finetune import finetune
 
-    options |= {"seeds": seeds, "lr_search": lr_search, "resume": resume}
     replaced = overwriting(out, RUN, overwrite, resume)
     with replaced, report_interruption(out), TrainingDisplay() as display:
         result = finetune(model, data, task, out, **options, on_progress=display, log=log)

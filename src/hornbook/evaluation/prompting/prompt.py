@@ -122,22 +122,13 @@ def prompt(
     check_templates(defined, splits.test[0])
     pool = pool_for(defined, splits, max(shots), log)
     test = splits.test if limit is None else sample_of(splits.test, limit, "limit")
-    inputs = {
-        "weights": weights_fingerprint(model_folder(model)),
-        "questions": _fingerprint(test),
-        "examples": _fingerprint(pool) if pool else None,
-    }
+    inputs = _fingerprints(model, test, pool)
     if run:
         task_changes = changed_values(recorded_task, to_dict(defined), "task.")
         folder.refuse([*option_differences(before, {"limit": limit}), *task_changes])
         _refuse_other_inputs(folder, run["inputs"], inputs, request)
     runs = _runs_of(defined, shots, request.seeds)
-    loaded = load(model, device=device)
-    if not isinstance(loaded, DecoderModel):
-        raise ValueError(
-            f"{model} is an encoder and cannot continue a prompt: give a GPT, or fine-tune this model on the task "
-            "(hornbook finetune)"
-        )
+    loaded = _load_decoder(model, device)
     folder.write_record(request.to_dict(), inputs, defined)
     try:
         _answer_all(runs, out, PromptEvaluator(defined, loaded), pool, test, on_progress, log)
@@ -249,6 +240,24 @@ def _lines(task: TextTask, items: list[Item], prompts: list[Prompt], replies: li
         }
         for i, (item, prompt, reply) in enumerate(zip(items, prompts, replies, strict=True))
     ]
+
+
+def _load_decoder(model: str | Path, device: str) -> DecoderModel:
+    loaded = load(model, device=device)
+    if not isinstance(loaded, DecoderModel):
+        raise ValueError(
+            f"{model} is an encoder and cannot continue a prompt: give a GPT, or fine-tune this model on the task "
+            "(hornbook finetune)"
+        )
+    return loaded
+
+
+def _fingerprints(model: str | Path, test: list[Item], pool: list[Item]) -> dict[str, str | None]:
+    return {
+        "weights": weights_fingerprint(model_folder(model)),
+        "questions": _fingerprint(test),
+        "examples": _fingerprint(pool) if pool else None,
+    }
 
 
 def _fingerprint(items: list[Item]) -> str:

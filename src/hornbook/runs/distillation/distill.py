@@ -26,7 +26,7 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.finetuning import finetune as finetuning
-from hornbook.runs.finetuning.finetune import FinetuneResult, finetune
+from hornbook.runs.finetuning.finetune import FinetuneResult, graph_overrides, run_request
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.pretraining import presets
@@ -80,11 +80,15 @@ def distill(
         raise ValueError("give either corpora=, to distil on plain text, or task= and data=, to distil on a task")
     opened = open_teacher(str(teacher))
     name, overrides, loaded = _student(opened, student, task, recipe, overrides, seed, started_run, log)
-    common = {"overrides": overrides, "seed": seed, "device": device, "resume": resume}
-    common |= {"on_progress": on_progress, "log": log}
+    settings = {"overrides": overrides, "seed": seed, "device": device}
+    run_options = {"resume": resume, "on_progress": on_progress, "log": log, "teacher": opened}
     if task is None:
-        return pretrain(name, corpora, out, teacher=opened, **common, **more)
-    return finetune(name, data, task, out, teacher=opened, loaded=loaded, **common, **more)
+        return pretrain(name, corpora, out, **settings, **run_options, **more)
+    graph = graph_overrides(*(more.pop(each, None) for each in ("reason", "graph", "vectors")))
+    run_options |= {each: more.pop(each) for each in ("seeds", "lr_search") if each in more}
+    settings |= {"overrides": graph | overrides, "teacher": opened.name}
+    request = FinetuneRequest.of(name, data, task, **settings, **more)
+    return run_request(request, data, Path(out), **run_options, loaded=loaded)
 
 
 def resolve_settings(

@@ -46,7 +46,6 @@ from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import torch_settings_restored
 
 
-@torch_settings_restored()
 def finetune(
     model: str | Path | None = None,
     data: Any = None,
@@ -74,8 +73,6 @@ def finetune(
     resume: bool = False,
     on_progress: OnProgress | None = None,
     log: Log = print,
-    teacher: Teacher | None = None,
-    loaded: tuple[nn.Module, Tokenizer] | None = None,
 ) -> FinetuneResult:
     """Fine-tunes a pre-trained model on a task.
 
@@ -99,7 +96,6 @@ def finetune(
         device: `cpu`, `cuda` or `cuda:1`; defaults to a GPU if there is one.
         resume: Continue the run in `out`.
         on_progress, log: Receive the training status and the log messages.
-        teacher, loaded: A teacher and the loaded student, as `hornbook.distill` passes them.
 
     Returns:
         The finished run: `score`, `scores`, `degenerate`, `predict(items)`, `evaluate(data)`.
@@ -113,25 +109,43 @@ def finetune(
     >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
     (True, 1)
     """
-    if from_scratch and teacher is not None:
-        raise ValueError("from_scratch is for a model without a teacher: name a preset as the student instead")
-    seeds = checked(seeds, int, "seeds", low=1, high=1000)
-    if data is None:
-        raise ValueError("there is no data to train on: give data=, such as a file")
-    if lr_search and lr is not None:
-        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or lr=")
-    if lr_search and "optimizer.lr" in (overrides or {}):
-        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or the setting optimizer.lr")
     task = task or (recorded_request(out).get("task") if resume else None) or "classification"
     if out is None:
         folders = (Path("runs") / f"{task}-{i}" for i in itertools.count(1))
         out = next(folder for folder in folders if not folder.exists())
-    out = Path(out)
-    reading = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
-    settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
-    settings |= {"overrides": graph_overrides(reason, graph, vectors) | (overrides or {}), "device": device}
-    options = {"from_scratch": from_scratch, "strict": strict, "teacher": teacher and teacher.name}
-    request = FinetuneRequest.of(model, data, task, **reading, **settings, **options)
+    options = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
+    options |= {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "device": device}
+    options |= {"overrides": graph_overrides(reason, graph, vectors) | (overrides or {})}
+    request = FinetuneRequest.of(model, data, task, **options, from_scratch=from_scratch, strict=strict)
+    run_options = {"seeds": seeds, "lr_search": lr_search, "resume": resume, "on_progress": on_progress, "log": log}
+    return run_request(request, data, Path(out), **run_options)
+
+
+@torch_settings_restored()
+def run_request(
+    request: FinetuneRequest,
+    data: Any,
+    out: Path,
+    *,
+    seeds: int = 1,
+    lr_search: bool = False,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+    log: Log = print,
+    teacher: Teacher | None = None,
+    loaded: tuple[nn.Module, Tokenizer] | None = None,
+) -> FinetuneResult:
+    """Runs a request of `finetune`, or one of `distill`, which passes the `teacher` and, if the student is a new model,
+    that model (`loaded`)."""
+    if request.from_scratch and teacher is not None:
+        raise ValueError("from_scratch is for a model without a teacher: name a preset as the student instead")
+    seeds = checked(seeds, int, "seeds", low=1, high=1000)
+    if data is None:
+        raise ValueError("there is no data to train on: give data=, such as a file")
+    if lr_search and request.lr is not None:
+        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or lr=")
+    if lr_search and "optimizer.lr" in request.overrides:
+        raise ValueError("lr_search= chooses the learning rate: leave out lr_search= or the setting optimizer.lr")
     ranks = current_ranks()
     log, on_progress = ranks.only_main(log), ranks.only_main(on_progress or ignore)
     with run_lock(out):  # before augmented copies and cached teacher outputs are written there
