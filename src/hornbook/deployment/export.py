@@ -24,10 +24,11 @@ from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.card import with_yaml_header
 from hornbook.report.measured import EXPORT_FILE, measurement_rows
 from hornbook.report.rendering import Table, render
+from hornbook.report.usage_code import SAMPLE_TEXTS, onnx_code
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import outputs_by_group
-from hornbook.tasks.kinds.sequence import SAMPLE_TEXTS, encode_texts
+from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.spec import save_task
@@ -204,7 +205,7 @@ def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tu
     task, texts, code = "", SAMPLE_TEXTS, ""
     if head_config is not None:
         task = model.predictor.spec.name
-        texts, code = model.predictor.task.onnx_code(model.group_size, bool(model.predictor.spec.has_pairs))
+        texts, code = onnx_code(model.predictor.task, model.group_size, bool(model.predictor.spec.has_pairs))
     if tokenizer.pad_id is not None:
         padding = f"pad_id={tokenizer.pad_id}, pad_token={tokenizer.token(tokenizer.pad_id)!r}"
     text = render(

@@ -9,6 +9,7 @@ from hornbook.lifecycle.run_folder import RECORD
 from hornbook.report import finetuned, formatting
 from hornbook.report.finetuned import ReportedTaskRun
 from hornbook.report.rendering import Table, plain, render
+from hornbook.report.usage_code import HUB_TASKS
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 SHOWN_SETTINGS = {
@@ -72,7 +73,7 @@ def _header(run: ReportedTaskRun) -> dict[str, object]:
     tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
     return {
         "library_name": "transformers" if run.has_transformers_class else None,
-        "pipeline_tag": run.task_kind.pipeline,
+        "pipeline_tag": HUB_TASKS.get(run.task_kind.output),
         "base_model": run.model if is_hub_name(run.model) and not run.is_from_scratch else None,
         "tags": [_encodable(str(tag)) for tag in dict.fromkeys(filter(None, tags))],
         "metrics": list(run.splits.get("dev", ())),

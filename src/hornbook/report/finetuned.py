@@ -13,6 +13,14 @@ from hornbook.metrics.formatting import number
 from hornbook.report import formatting
 from hornbook.report.rendering import render
 from hornbook.report.run_files import ReportedRun, ReportedStage, read_stages
+from hornbook.report.usage_code import (
+    HUB_TASKS,
+    PIPELINE_ARGUMENTS,
+    WITH_PIPELINE,
+    forward_code,
+    library_code,
+    sample_input,
+)
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
 from hornbook.tasks.task import Task
@@ -141,8 +149,8 @@ class ReportedTaskRun(ReportedRun):
 
     @property
     def sample_input(self) -> object:
-        """An example input of the task: a text, a pair, a question with its passage, or a context with its choices."""
-        return self.task_kind.sample_input(self.is_pair)
+        """An example input of the task, as `predict` takes it."""
+        return sample_input(self.task_kind, self.is_pair)
 
     @property
     def has_transformers_class(self) -> bool:
@@ -342,7 +350,7 @@ def usage(run: ReportedTaskRun) -> list[tuple[str, str]]:
         ("In Python", python_code(run)),
         ("In transformers", transformers_code(run)),
     ]
-    if code := run.task_kind.library_code(str(run.folder)):
+    if code := library_code(run.task_kind, str(run.folder)):
         snippets.append((f"In {code[0]}", code[1]))
     return [(title, code) for title, code in snippets if code]
 
@@ -362,6 +370,13 @@ def python_code(run: ReportedTaskRun) -> str:
 
 def transformers_code(run: ReportedTaskRun) -> str:
     """Code that runs the model in `transformers`; empty if it has no class for the head."""
-    if not run.has_transformers_class or not run.task_kind.pipeline:
+    kind = run.task_kind
+    if not run.has_transformers_class or kind.output not in HUB_TASKS:
         return ""
-    return render("transformers.txt", run=run, kind=run.task_kind, folder=repr(str(run.folder))).strip()
+    has_pipeline = kind.output in WITH_PIPELINE
+    code = {
+        "pipeline": HUB_TASKS[kind.output] if has_pipeline else None,
+        "arguments": PIPELINE_ARGUMENTS.get(kind.problem_type, ""),
+        "forward": "" if has_pipeline else forward_code(kind, run.has_double_heads),
+    }
+    return render("transformers.txt", run=run, kind=kind, folder=repr(str(run.folder)), **code).strip()

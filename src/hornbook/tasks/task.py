@@ -11,7 +11,7 @@ supplies its published head for the task's `head_config`.
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `decision`, `with_best_threshold` |
 | baseline | `best_constant`, `majority`, `degenerate`, `label_scope` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
-| report | `description`, `confusion`, `tallies`, `mistakes`, `sample_input`, `pipeline`, `submission`, `write_files` |
+| report | `description`, `confusion`, `tallies`, `mistakes`, `submission`, `write_files` |
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class Task:
     accepted_inputs: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
     custom_layout: ClassVar[TabularLayout]  # of a user's own files
-    output: ClassVar[str]  # one of models.head_config.OUTPUT_TYPES
+    output: ClassVar[str] = ""  # one of models.head_config.OUTPUT_TYPES
     problem_type: ClassVar[ProblemType] = "single_label_classification"  # of each label, as in `transformers`
     default_metrics: ClassVar[tuple[str, ...]]  # of a user's own files; the first one selects models
     other_metrics: ClassVar[tuple[str, ...]] = ()  # that the scorer can compute besides the default ones
@@ -66,9 +66,6 @@ class Task:
     has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none
     mistake_order: ClassVar[str] = "most confident errors"  # how `mistakes` are sorted
-    pipeline: ClassVar[str] = ""  # name on the Hugging Face Hub
-    pipeline_arguments: ClassVar[str] = ""
-    has_pipeline: ClassVar[bool] = True  # in `transformers`, which dropped some in version 5
     hf_class: ClassVar[str]  # ending of the model classes in `transformers`
 
     # ---- a task of this kind
@@ -279,29 +276,9 @@ class Task:
         """The rows of `illustrations.json` for these examples, each of one sequence."""
         return []
 
-    @classmethod
-    def sample_input(cls, has_pair: bool) -> Any:
-        """An example input, as `predict` takes it."""
-        return ("The first text.", "The second text.") if has_pair else "A text to judge."
-
-    @classmethod
-    def library_code(cls, folder: str) -> tuple[str, str] | None:
-        """(name of a library other than `transformers` that opens a run of this kind, code that uses it there)."""
-        return None
-
-    @classmethod
-    def forward_code(cls, sample: Any, has_double_heads: bool) -> str:
-        """Lines of Python that run a model of `hf_class` on a sample input, if `transformers` has no pipeline."""
-        raise NotImplementedError
-
     def write_files(self, folder: Path, width: int, max_length: int | None) -> None:
         """Writes the files that other programs need to use a model of this kind. `width`: of the model; `max_length`:
         maximum number of tokens."""
-
-    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        """Example texts for an exported model, and the lines of a program that decode its outputs. `num_rows`:
-        sequences per input."""
-        raise NotImplementedError
 
     @classmethod
     def as_glue_label(cls, prediction: Any, registered: "RegisteredTask") -> str:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hornbook.text.tokenizer import Tokenizer
 
 ENOUGH_CHOICES = 20  # questions: with fewer, choosing the same position every time may happen by chance
-SAMPLE_CHOICES = ("and went in.", "of the sea.", "for seven.", "and slept.")
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,6 @@ class Choice(Task):
     default_metrics = ("accuracy",)
     tab_separated = "the context and its choices"
     label_scope = "choice"
-    pipeline = "multiple-choice"
-    has_pipeline = False
     hf_class = "ForMultipleChoice"
     saved_fields = ("metrics", "num_choices")
 
@@ -152,26 +149,3 @@ class Choice(Task):
             note = f"probability {percent(confidence(row))}" + (f", gold choice {of_gold}" if of_gold else "")
             predicted = f"choice {row['choice'] + 1}: {row.get('choice_text', '')}"
             yield confidence(row), Mistake.of(row, right, predicted, note)
-
-    @classmethod
-    def sample_input(cls, has_pair: bool) -> tuple[str, list[str]]:
-        return "She opened the door and", ["walked in.", "swam away."]
-
-    @classmethod
-    def forward_code(cls, sample: tuple[str, list[str]], has_double_heads: bool) -> str:
-        start = (
-            f"context, choices = {sample!r}\n"
-            'inputs = tokenizer([context] * len(choices), choices, return_tensors="pt", padding=True)\n'
-        )
-        if has_double_heads:
-            return start + (
-                'last = inputs["attention_mask"].sum(-1) - 1\n'
-                'model(inputs["input_ids"][None], mc_token_ids=last[None]).mc_logits.softmax(-1)'
-            )
-        return start + "model(**{name: value[None] for name, value in inputs.items()}).logits.softmax(-1)"
-
-    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        return [("She opened the door", choice) for choice in (SAMPLE_CHOICES * num_rows)[:num_rows]], (
-            'logits = session.run(["logits"], {name: each[None] for name, each in fed.items()})[0]\n'
-            "print(texts[logits[0].argmax()][1])\n"
-        )

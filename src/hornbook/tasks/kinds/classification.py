@@ -62,7 +62,6 @@ class Classification(SequenceTask):
     other_metrics = ("f1",)
     number_metrics = ("matthews",)
     has_labels = True
-    decoding = "print([labels[i] for i in logits.argmax(-1)])\n"
     saved_fields = ("metrics", "positive")
 
     positive: str | None = None  # the class whose F1 is reported

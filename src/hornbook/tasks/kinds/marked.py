@@ -57,10 +57,6 @@ class Marked:
     def from_list(cls, key: str, items: Sequence[Any]) -> MarkedExample | None:
         return None
 
-    @classmethod
-    def sample_input(cls, has_pair: bool) -> str:
-        return " and ".join(f"{mark} {word} {mark}" for mark, word in zip(cls.marks, ("London", "Paris"), strict=False))
-
     def encode(self, examples: Sequence[MarkedExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         if self.head_config.pair_encoding != "joint":
             raise ValueError("task.pair_encoding= is for pairs of texts: leave it out")

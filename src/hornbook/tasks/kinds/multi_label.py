@@ -39,7 +39,6 @@ class MultiLabel(SequenceTask):
     default_metrics = ("micro_f1", "macro_f1", "exact_match")
     mistake_order = "largest errors"
     has_labels = True
-    pipeline_arguments = ', top_k=None, function_to_apply="sigmoid"'
     saved_fields = ("metrics", "threshold")
 
     threshold: float = THRESHOLD
@@ -60,10 +59,6 @@ class MultiLabel(SequenceTask):
     def min_logit(self) -> float:
         """Minimum logit of a predicted class."""
         return math.log(self.threshold / (1 - self.threshold))
-
-    @property
-    def decoding(self) -> str:
-        return f"print([[labels[i] for i in numpy.flatnonzero(row >= {self.min_logit:.6g})] for row in logits])\n"
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:

@@ -33,8 +33,6 @@ class Regression(SequenceTask):
     min_scored = 2
     mistake_order = "largest errors"
     number_metrics = ("pearson", "spearman", "mean_squared_error")
-    pipeline_arguments = ', function_to_apply="none"'
-    decoding = "print(logits[:, 0])\n"
 
     @classmethod
     def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:

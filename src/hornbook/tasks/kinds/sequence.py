@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from hornbook.text.tokenizer import Tokenizer
 
-SAMPLE_TEXTS, SAMPLE_PAIRS = ["A charming journey.", "Slow, very slow."], [("A charming journey.", "A fine film.")]
-
 
 @dataclass(frozen=True)
 class SequenceTask(Task):
@@ -27,9 +25,7 @@ class SequenceTask(Task):
     accepted_inputs = "a text, a (text, pair), or a dictionary with text and optionally pair"
     example = TextExample
     output = "sequence"
-    pipeline = "text-classification"
     hf_class = "ForSequenceClassification"
-    decoding = ""  # lines of Python that print what `logits` of an exported model predict
 
     head_config: HeadConfig
     metrics: tuple[str, ...]
@@ -57,23 +53,6 @@ class SequenceTask(Task):
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """The labels as numbers, one value or row per example; -1 for unknown classes."""
         raise NotImplementedError
-
-    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        texts, change = SAMPLE_PAIRS if has_pair else SAMPLE_TEXTS, ""
-        if self.head_config.pair_encoding != "joint":  # the two texts of a pair, or its two orders, are two rows
-            texts = (
-                SAMPLE_TEXTS
-                if self.head_config.pair_encoding == "separate"
-                else [SAMPLE_PAIRS[0], SAMPLE_PAIRS[0][::-1]]
-            )
-            change = "fed = {name: each[None] for name, each in fed.items()}\n"
-        return texts, change + run_and_decode(self)
-
-
-def run_and_decode(task: Task) -> str:
-    """Lines of Python that run an exported model and print its predictions."""
-    labels = f"labels = {list(task.head_config.labels)}\n" if task.has_labels else ""
-    return f'logits = session.run(["logits"], fed)[0]\n{labels}{task.decoding}'
 
 
 def as_encoded_examples(

@@ -66,8 +66,6 @@ class Similarity(Task):
     min_scored = 2
     has_baselines = False
     mistake_order = "nearest wrong results"
-    pipeline = "sentence-similarity"
-    has_pipeline = False
     hf_class = "Model"
 
     head_config: HeadConfig
@@ -208,18 +206,6 @@ class Similarity(Task):
                 gold, predicted = f"{row.get('pair', '')} ({right:.3f})", f"{row['nearest_wrong']} ({wrong:.3f})"
                 texts = {"key": row.get("key"), "text": row.get("text", "")}
                 yield wrong - right, Mistake.of(texts, gold, predicted, f"rank {int(number(row['rank']))}")
-
-    @classmethod
-    def sample_input(cls, has_pair: bool) -> Any:
-        return ("How do I reset my password?", "Choose a new password.")
-
-    @classmethod
-    def library_code(cls, folder: str) -> tuple[str, str]:
-        code = (
-            "from sentence_transformers import SentenceTransformer\n\n"
-            f"SentenceTransformer({folder!r}).encode(['How do I reset my password?'])"
-        )
-        return "sentence-transformers", code
 
     def write_files(self, folder: Path, width: int, max_length: int | None) -> None:
         """Writes what `sentence-transformers` reads, so that it opens the folder."""

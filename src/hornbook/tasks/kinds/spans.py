@@ -93,8 +93,6 @@ class Spans(Task):
     unscored_hint = "; use task='squad2' or task='spans-or-none' for them"
     label_scope = "passage"
     mistake_order = "most confident answers without a word in common with a gold answer"
-    pipeline = "question-answering"
-    has_pipeline = False
     hf_class = "ForQuestionAnswering"
     has_threshold = True
     saved_fields = ("metrics", "allows_no_answer", "rules", "threshold")
@@ -331,28 +329,6 @@ class Spans(Task):
         probabilities = map(token_probabilities, outputs, map(len, encoded.ids), encoded.decode_info)
         rows = map(self.describe, examples, predictions)
         return list(map(illustration, examples, rows, probabilities))
-
-    @classmethod
-    def sample_input(cls, has_pair: bool) -> tuple[str, str]:
-        return "Who wrote the letter?", "The teacher wrote the letter in the morning."
-
-    @classmethod
-    def forward_code(cls, sample: tuple[str, str], has_double_heads: bool) -> str:
-        return (
-            f'inputs = tokenizer({sample[0]!r}, {sample[1]!r}, return_tensors="pt")\n'
-            "outputs = model(**inputs)\n"
-            "first, last = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())\n"
-            'tokenizer.decode(inputs["input_ids"][0, first : last + 1])'
-        )
-
-    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        return [("Who wrote it?", "It was written by a teacher in 1543.")], (
-            'start, end = (each[0] for each in session.run(["start_logits", "end_logits"], fed))\n'
-            "passage = [i for i, part in enumerate(rows[0].sequence_ids) if part == 1]\n"
-            "spans = [(start[i] + end[j], i, j) for i in passage for j in passage if i <= j < i + 30]\n"
-            "_, first, last = max(spans)\n"
-            "print(texts[0][1][rows[0].offsets[first][0] : rows[0].offsets[last][1]])\n"
-        )
 
     def submission(
         self, spec: "TaskSpec", examples: Sequence[SpanExample], predictions: list[SpanPrediction], ending: str

@@ -23,7 +23,6 @@ from hornbook.metrics.breakdown import (
 from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_bio
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.kinds.sequence import SAMPLE_TEXTS, run_and_decode
 from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.tagging import CUSTOM_TAGS, read_sentences, words_of
@@ -57,11 +56,7 @@ class Tagging(Task):
     has_labels = True
     label_scope = "word"
     mistake_order = "most wrong tags (marked as: gold, not predicted)"
-    pipeline = "token-classification"
     hf_class = "ForTokenClassification"
-    decoding = (
-        "print([(row.tokens[i], labels[k]) for row, ks in zip(rows, logits.argmax(-1)) for i, k in enumerate(ks)])\n"
-    )
 
     head_config: HeadConfig
     metrics: tuple[str, ...]  # entity_f1, or tag_accuracy
@@ -236,13 +231,6 @@ class Tagging(Task):
             fragments = [Fragment(str(word), "" if a == b else f"{a}, not {b}") for word, a, b in words]
             note = f"{num_wrong} of {len(row['tags'])} tags wrong"
             yield num_wrong, Mistake(str(row.get("key", "")), [fragments], "", "", note)
-
-    @classmethod
-    def sample_input(cls, has_pair: bool) -> str:
-        return "The teacher walked to the river in Seoul."
-
-    def onnx_code(self, num_rows: int, has_pair: bool) -> tuple[list, str]:
-        return SAMPLE_TEXTS, run_and_decode(self)
 
     def submission(
         self, spec: "TaskSpec", examples: Sequence[TaggedExample], predictions: list[TagPrediction], ending: str
