@@ -47,14 +47,14 @@ from hornbook.runs.finetuning.record import AUGMENTED
 from hornbook.runs.model_files import PROJECTIONS_FILE
 from hornbook.train.checkpoint import Checkpoints
 
-MEASURES = {  # to percent; SQuAD's are in percent already
-    "cola": ("matthews", 100),
-    "sst-2": ("accuracy", 100),
-    "mrpc": ("accuracy", 100),
-    "rte": ("accuracy", 100),
-    "sts-b": ("spearman", 100),
-    "squad2": ("f1", 1),
-    "conll2003": ("entity_f1", 100),
+MEASURES = {
+    "cola": "matthews",
+    "sst-2": "accuracy",
+    "mrpc": "accuracy",
+    "rte": "accuracy",
+    "sts-b": "spearman",
+    "squad2": "f1",
+    "conll2003": "entity_f1",
 }
 SLOWEST_FIRST = ("squad2", "conll2003", "sst-2", "sts-b", "cola", "mrpc", "rte")
 TEACHER, FULL = "teacher", "full"
@@ -140,12 +140,11 @@ def run_job(job: Job, threads: int) -> dict:
         result = train(job, {"validation.every_steps": NEVER, "runtime.threads": threads} | job.overrides)
     except Exception:
         return {"arm": job.arm, "task": job.task, "seed": job.seed, "error": traceback.format_exc()}
-    measure, unit = MEASURES[job.task]
     answer = {
         "arm": job.arm,
         "task": job.task,
         "seed": job.seed,
-        "score": unit * result.scores["dev"][measure]["value"],
+        "score": 100 * result.scores["dev"][MEASURES[job.task]]["value"],
         "degenerate": result.degenerate,
         **spent(job),
         "training_seconds": result.outcome.seconds,

@@ -39,7 +39,6 @@ from hornbook.files import num_cores, read_json, write_json
 from hornbook.metrics.confidence_intervals import difference_interval
 from hornbook.tasks.datasets import find_task
 
-IN_PERCENT = ("f1", "exact")  # span measures: their official scripts report percent
 SLOWEST_FIRST = ("squad", "squad2", "commonsenseqa", "conll2003", "ud-pos", "rte")
 
 
@@ -164,11 +163,10 @@ def summary(task: str, done: list[dict]) -> list[dict]:
     """A row per official measure of a task."""
     rows = []
     for measure in find_task(task).metrics:
-        scale = 1 if find_task(task).kind == "spans" and measure in IN_PERCENT else 100
         row: dict = {"task": task, "metric": measure}
         for side in ("ours", "theirs"):
             mine = [each for each in done if each["side"] == side]
-            values = [scale * each["scores"][measure] for each in mine]
+            values = [100 * each["scores"][measure] for each in mine]
             if not values:
                 continue
             row[side] = {

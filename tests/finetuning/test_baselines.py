@@ -116,10 +116,10 @@ def test_spans(tmp_path):
     asked = [row("Who went to Bristol with letters?", "teacher"), row("Which planet is large?", "")]
     rows = {"train": asked * 15, "dev": asked}
     found = baseline("tfidf", rows, "spans-or-none", tmp_path / "tfidf")
-    assert found.scores["dev"]["NoAns_exact"]["value"] == 100.0  # no word of the question is in the passage
+    assert found.scores["dev"]["NoAns_exact"]["value"] == 1.0  # no word of the question is in the passage
     assert "dev, threshold chosen on a part of train" in found.scores
     none = baseline("majority", rows, "spans-or-none", tmp_path / "majority")
-    assert none.scores["dev"]["exact"]["value"] == 50.0
+    assert none.scores["dev"]["exact"]["value"] == 0.5
     with pytest.raises(ValueError, match="tfidf"):
         baseline("majority", {"train": asked[:1] * 9, "dev": asked[:1]}, "spans", tmp_path / "no")
     with pytest.raises(ValueError, match="word_vectors=, or model="):

@@ -123,19 +123,16 @@ def test_few_examples_train_for_enough_steps(tmp_path, encoder, monkeypatch):
 
 def test_the_interval_over_seeds():
     each = [{"value": value, "low": value - 0.5, "high": value + 0.5} for value in (0.7, 0.8, 0.75)]
-    found = curve._interval(each, "accuracy", in_percent=False)
+    found = curve._interval(each, "accuracy")
     expected = stats.t.interval(0.95, 2, np.mean([0.7, 0.8, 0.75]), stats.sem([0.7, 0.8, 0.75]))
     assert (found["low"], found["high"]) == pytest.approx(expected)
     assert found["seeds"] == [0.7, 0.8, 0.75]
     apart = [{"value": value, "low": 0.0, "high": 1.0} for value in (0.1, 0.9)]
-    for in_percent, highest in ((False, 1.0), (True, 100.0)):  # clipped to the range of the metric
-        clipped = curve._interval(apart, "accuracy", in_percent)
-        assert clipped["low"] == 0.0 and clipped["high"] == pytest.approx(
-            min(highest, 0.5 + 0.4 * stats.t.ppf(0.975, 1))
-        )
-    assert curve._interval(apart, "matthews", in_percent=False)["low"] == -1.0
+    clipped = curve._interval(apart, "accuracy")
+    assert (clipped["low"], clipped["high"]) == (0.0, 1.0)  # clipped to the range of the metric
+    assert curve._interval(apart, "matthews")["low"] == -1.0
     for alone in (each[:1], each[:1] * 3):
-        clipped = curve._interval(alone, "accuracy", in_percent=False)
+        clipped = curve._interval(alone, "accuracy")
         assert (clipped["low"], clipped["high"]) == (0.7 - 0.5, 0.7 + 0.5)
 
 

@@ -77,7 +77,7 @@ def test_a_text_to_a_class_in_every_family(tmp_path, other_encoder):
 def test_a_place_or_none_in_another_family(tmp_path, other_encoder):
     data = data_of(tmp_path, rules.place_if_told, 800)
     result = learned(tmp_path, other_encoder, "spans-or-none", data, epochs=8)
-    assert dev_score(result, "exact") >= 100 * LEARNED
+    assert dev_score(result, "exact") >= LEARNED
 
 
 def test_shuffled_labels_are_not_learned(tmp_path, encoder):
@@ -121,15 +121,15 @@ def test_a_place(tmp_path, encoder):
     """The answer is the place of the person in the question; the place of another person is in the passage too."""
     data = data_of(tmp_path, rules.place_told, 400)
     result = learned(tmp_path, encoder, "spans", data, epochs=8)
-    assert dev_score(result, "exact") >= 100 * LEARNED
+    assert dev_score(result, "exact") >= LEARNED
 
 
 @pytest.mark.parametrize("no_answer", ["span", "classifier"])
 def test_a_place_or_none(tmp_path, deeper_encoder, no_answer):
     data = data_of(tmp_path, rules.place_if_told, 600)
     result = learned(tmp_path, deeper_encoder, "spans-or-none", data, epochs=8, task__no_answer=no_answer)
-    assert dev_score(result, "exact") >= 100 * LEARNED
-    assert dev_score(result, "NoAns_exact") >= 90 and dev_score(result, "HasAns_exact") >= 90
+    assert dev_score(result, "exact") >= LEARNED
+    assert dev_score(result, "NoAns_exact") >= 0.9 and dev_score(result, "HasAns_exact") >= 0.9
 
 
 def test_tags(tmp_path, smoother_encoder):

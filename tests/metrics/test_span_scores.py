@@ -120,7 +120,7 @@ def test_the_curve_is_the_score_at_each_threshold(random, rules):
     assert [at for at, *_ in points[1:]] == sorted(set(scores)) and points[0][0] < min(scores)
     for at, *found in points:
         said = [answer if score <= at else "" for answer, score in zip(ours, scores, strict=True)]
-        expected = 100 * np.mean([rules.score(*each) for each in zip(said, gold, strict=True)], 0)
+        expected = np.mean([rules.score(*each) for each in zip(said, gold, strict=True)], 0)
         assert found == pytest.approx(expected.tolist())
 
 
@@ -139,23 +139,23 @@ def test_best_threshold_by_hand():
     ours = {"1": "cat", "2": "dog", "3": "cat", "4": ""}
     no_answer = {"4": 0.05, "1": 0.1, "3": 0.2, "2": 0.9}
     # 2 unanswerable are right at the start; question 1 adds 1, question 3 adds 2/3, question 2 takes 1
-    assert best_threshold(no_answer, ours, gold) == (pytest.approx(100 * (3 + 2 / 3) / 4), 0.2)
+    assert best_threshold(no_answer, ours, gold) == (pytest.approx((3 + 2 / 3) / 4), 0.2)
 
 
 def test_answering_nothing_may_be_best():
     gold, ours = {"1": (), "2": ("cat",)}, {"1": "dog", "2": "dog"}
-    assert best_threshold({"1": 0.3, "2": 0.6}, ours, gold) == (50.0, 0.0)
+    assert best_threshold({"1": 0.3, "2": 0.6}, ours, gold) == (0.5, 0.0)
     # scores are differences of logits here: 0 would let both be answered
     scores = {"1": -3.0, "2": -1.0}
     best, threshold = best_threshold(scores, ours, gold)
-    assert best == 50.0
+    assert best == 0.5
     assert apply_threshold(ours, scores, threshold) == {"1": "", "2": ""}
 
 
 def test_equal_scores_are_taken_one_by_one_as_in_the_official_search():
     gold, ours = {"1": ("cat",), "2": ()}, {"1": "cat", "2": "dog"}
-    assert best_threshold({"1": 0.5, "2": 0.5}, ours, gold) == (100.0, 0.5)
-    assert best_threshold({"2": 0.5, "1": 0.5}, ours, gold) == (50.0, 0.0)
+    assert best_threshold({"1": 0.5, "2": 0.5}, ours, gold) == (1.0, 0.5)
+    assert best_threshold({"2": 0.5, "1": 0.5}, ours, gold) == (0.5, 0.0)
 
 
 @pytest.mark.parametrize("shift", [0.0, -5.0])
@@ -169,7 +169,7 @@ def test_best_threshold_equals_a_search_over_all_thresholds(shift):
         scores = {name: shift + float(generator.random()) * 10 for name in names}
         best, threshold = best_threshold(scores, ours, gold)
         reached = {
-            at: score_spans(apply_threshold(ours, scores, at), gold, has_unanswerable=True)["f1"]
+            at: score_spans(apply_threshold(ours, scores, at), gold, has_unanswerable=True)["f1"] / 100
             for at in (-100.0, *scores.values(), threshold)
         }
         assert best == pytest.approx(max(reached.values()))
@@ -180,7 +180,7 @@ def test_where_some_people_saw_no_answer_leaving_it_out_counts():
     """Unanswered, the two of three that saw none are right: 1, 1 and 1 of the best among the others."""
     gold = {"1": ("", "", "cat"), "2": ("dog", "dog")}
     ours, scores = {"1": "cat", "2": "dog"}, {"1": 0.5, "2": 0.1}
-    assert best_threshold(scores, ours, gold, COQA) == (100.0, 0.1)
+    assert best_threshold(scores, ours, gold, COQA) == (1.0, 0.1)
     assert score_coqa(apply_threshold(ours, scores, 0.1), gold)["f1"] == 100.0
 
 

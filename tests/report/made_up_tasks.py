@@ -166,7 +166,7 @@ KINDS = {
     "tagging": {"rows": TAG_ROWS, "found": scores(entity_f1=0.6, tag_accuracy=0.7), "labels": TAG_LABELS},
     "spans": {
         "rows": SPAN_ROWS,
-        "found": scores(5, f1=60.0, exact=50.0, HasAns_f1=40.0, NoAns_f1=70.0),
+        "found": scores(f1=0.6, exact=0.5, HasAns_f1=0.4, NoAns_f1=0.7),
         "task_details": {"allows_no_answer": True, "threshold": -1.25},
     },
     "choice": {"rows": CHOICE_ROWS, "found": scores(accuracy=0.5)},

@@ -45,11 +45,11 @@ def test_scores_by_threshold(make_task_run):
     run = ReportedTaskRun.load(folder)
     points = run.task_kind.by_threshold(run.predictions, "squad2")
     assert [round(at, 9) for at, _, _ in points] == [-4.0, -4.0, -3.0, -1.25, 2.0]
-    assert [exact for _, exact, _ in points] == pytest.approx([40, 60, 60, 40, 20])
-    assert [f1 for _, _, f1 in points] == pytest.approx([40, 60, 60 + 2 / 3 * 20, 40 + 2 / 3 * 20, 20 + 2 / 3 * 20])
+    assert [exact for _, exact, _ in points] == pytest.approx([0.4, 0.6, 0.6, 0.4, 0.2])
+    assert [f1 for _, _, f1 in points] == pytest.approx([0.4, 0.6, 0.6 + 0.4 / 3, 0.4 + 0.4 / 3, 0.2 + 0.4 / 3])
     axes = thresholds_figure(points, run.task["threshold"]).axes[0]
     f1, exact, chosen = axes.lines
-    assert f1.get_ydata().max() == pytest.approx(60 + 40 / 3) and exact.get_ydata().max() == pytest.approx(60)
+    assert f1.get_ydata().max() == pytest.approx(0.6 + 0.4 / 3) and exact.get_ydata().max() == pytest.approx(0.6)
     assert set(chosen.get_xdata()) == {-1.25} and "chosen: -1.250" in axes.get_legend_handles_labels()[1]
     page = Page(write_report(folder))
     assert (folder / "thresholds.png").is_file()
@@ -70,7 +70,7 @@ def test_no_curve_for_a_task_that_always_answers(make_task_run):
 
 
 def test_questions_without_any_span_do_not_stretch_the_plot():
-    points = [(-4.0, 40.0, 40.0), (-3.0, 60.0, 60.0), (10_000.0, 50.0, 50.0)]
+    points = [(-4.0, 0.4, 0.4), (-3.0, 0.6, 0.6), (10_000.0, 0.5, 0.5)]
     assert thresholds_figure(points, -3.0).axes[0].get_xlim()[1] < 0
 
 

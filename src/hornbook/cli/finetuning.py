@@ -260,11 +260,14 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
 
 
 def print_scores(splits: dict) -> None:
+    from hornbook.report import formatting
+
     rows = [
-        (split, metric, f"{score['value']:.4g}", f"{score['low']:.4g} to {score['high']:.4g}")
+        (split, metric, *(formatting.score(metric, score[name]) for name in ("value", "low", "high")))
         for split, scores in splits.items()
         for metric, score in scores.items()
     ]
+    rows = [(*row, f"{low} to {high}") for *row, low, high in rows]
     table(rows, ("split", "metric", "score", "95% interval"))
     if any("accuracy" in scores for scores in splits.values()):
         log("intervals over the examples: of accuracy by Wilson's formula, of other scores by bootstrap")

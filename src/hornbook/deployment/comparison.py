@@ -153,11 +153,7 @@ def _score(
 
 def _score_info(model: MeasuredModel, task: str, metric_for_best: str, split: str, notes: list[str]) -> dict[str, Any]:
     """The fields of `comparison.json` about the scores."""
-    in_percent = model.predictor.task.in_percent
-    return {
-        **{"task": task, "metric_for_best": metric_for_best, "in_percent": in_percent},
-        **{"split": split, "notes": notes},
-    }
+    return {"task": task, "metric_for_best": metric_for_best, "split": split, "notes": notes}
 
 
 def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[str, Any]]:

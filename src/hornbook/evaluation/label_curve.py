@@ -175,18 +175,16 @@ class _Curve:
         for file in sorted((self.out / "jobs").glob(f"*/{SCORES}")):
             method, size, _, _ = file.parent.name.rsplit("-", 3)
             done.setdefault((method, int(size)), []).append(read_json(file))
-        in_percent = self.inputs.spec.task.in_percent
         metric_for_best = next((each[0]["metric_for_best"] for each in done.values()), None)
         points = [
             {
                 "method": method,
                 "examples": size,
-                **_interval([each["splits"]["dev"][metric_for_best] for each in scores], metric_for_best, in_percent),
+                **_interval([each["splits"]["dev"][metric_for_best] for each in scores], metric_for_best),
             }
             for (method, size), scores in sorted(done.items())
         ]
-        curve = {"metric_for_best": metric_for_best, "in_percent": in_percent}
-        curve |= {"finished": not self.missing(), "points": points}
+        curve = {"metric_for_best": metric_for_best, "finished": not self.missing(), "points": points}
         write_json(self.out / "curve.json", curve)
         return curve
 
@@ -231,7 +229,7 @@ def _train(
     run_once(folder, chosen, on_progress, log=ignore)  # the data were already logged once
 
 
-def _interval(of_seeds: list[dict[str, float]], metric: str, in_percent: bool) -> dict[str, Any]:
+def _interval(of_seeds: list[dict[str, float]], metric: str) -> dict[str, Any]:
     """The mean over seeds with its 95% t interval, clipped to the range of the metric. With one seed, or if all seeds
     have the same score (a linear model on all examples), the bootstrap interval over the dev examples."""
     scores = [each["value"] for each in of_seeds]
@@ -241,4 +239,4 @@ def _interval(of_seeds: list[dict[str, float]], metric: str, in_percent: bool) -
         return {"score": mean, "low": of_seeds[0]["low"], "high": of_seeds[0]["high"], "seeds": scores}
     low, high = mean_interval(scores)
     lowest = -1.0 if metric in ("matthews", "pearson", "spearman") else 0.0
-    return {"score": mean, "low": max(lowest, low), "high": min(100.0 if in_percent else 1.0, high), "seeds": scores}
+    return {"score": mean, "low": max(lowest, low), "high": min(1.0, high), "seeds": scores}

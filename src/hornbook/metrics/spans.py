@@ -1,7 +1,6 @@
 """Exact match and F1 of text answers, by the rules of each data set's official script.
 
-Scores of a single question are fractions between 0 and 1; `best_threshold` returns percentages, as the official scripts
-print them.
+Scores are fractions between 0 and 1, which the official scripts print in percent.
 
 SQUAD_1.score("The Eiffel Tower!", ("Eiffel tower", "tower"))    # (1.0, 1.0)
 """
@@ -89,7 +88,7 @@ def best_threshold(
     gold: Sequence[Sequence[str]],
     rules: Rules = SQUAD_2,
 ) -> tuple[float, float]:
-    """(best F1 in percent, threshold): questions with a no-answer score above the threshold are left unanswered.
+    """(best F1, threshold): questions with a no-answer score above the threshold are left unanswered.
 
     This is SQuAD 2.0's search: questions are answered one by one, from the lowest no-answer score, and the first best
     point counts. With tied no-answer scores the search may stop within a tie, and then no threshold reaches the
@@ -112,7 +111,7 @@ def best_threshold(
     else:
         lowest = no_answer_scores[order[0]]
         threshold = 0.0 if lowest > 0 else math.nextafter(lowest, -math.inf)
-    return float(100 * totals[num_answered] / len(gold)), threshold
+    return float(totals[num_answered] / len(gold)), threshold
 
 
 def threshold_curve(
@@ -121,16 +120,16 @@ def threshold_curve(
     gold: Sequence[Sequence[str]],
     rules: Rules = SQUAD_2,
 ) -> list[tuple[float, float, float]]:
-    """(threshold, exact match, F1) in percent, by rising threshold: questions with a no-answer score above it are left
-    unanswered. The first point answers nothing; the others are at the scores, and hold up to the next one.
+    """(threshold, exact match, F1), by rising threshold: questions with a no-answer score above it are left unanswered.
+    The first point answers nothing; the others are at the scores, and hold up to the next one.
 
     >>> threshold_curve([-2.0, 1.0], ["Oslo", "Rome"], [["Oslo"], []])[1:]
-    [(-2.0, 100.0, 100.0), (1.0, 50.0, 50.0)]
+    [(-2.0, 1.0, 1.0), (1.0, 0.5, 0.5)]
     """
     order = np.argsort(no_answer_scores, kind="stable")
     ordered = np.array(no_answer_scores, float)[order]
     unanswered_N2, answered_N2 = (
-        100 * np.array([rules.score(text, answers) for text, answers in zip(texts, gold, strict=True)])[order]
+        np.array([rules.score(text, answers) for text, answers in zip(texts, gold, strict=True)])[order]
         for texts in ([""] * len(gold), predictions)
     )
     totals_N2 = unanswered_N2.sum(0) + np.cumsum(answered_N2 - unanswered_N2, 0)

@@ -129,11 +129,6 @@ class ReportedTaskRun(ReportedRun):
         return self.scores.get("degenerate")
 
     @property
-    def in_percent(self) -> bool:
-        """Scores of span tasks are in percent, as in the official scripts; the others are fractions."""
-        return self.task_kind.in_percent
-
-    @property
     def allows_no_answer(self) -> bool:
         return bool(self.task.get("allows_no_answer"))
 
@@ -246,10 +241,10 @@ class ReportedTaskRun(ReportedRun):
         ]
 
     def format_score(self, name: str, value: float) -> str:
-        return formatting.score(name, value, self.in_percent)
+        return formatting.score(name, value)
 
     def format_interval(self, name: str, score: dict) -> str:
-        return formatting.score_with_interval(name, score, self.in_percent)
+        return formatting.score_with_interval(name, score)
 
     @property
     def dev_score_text(self) -> str:
@@ -269,7 +264,7 @@ def load_run(folder: str | Path) -> ReportedRun:
 
 
 def describe_finetuned(run: ReportedTaskRun) -> dict:
-    scores = {name: formatting.named_scores(values, run.in_percent) for name, values in run.splits.items()}
+    scores = {name: formatting.named_scores(values) for name, values in run.splits.items()}
     lines = [*run.facts, ("state", run.status), ("warning", run.degenerate or ""), *_score_lines(scores)]
     return {
         "kind": "fine-tuned run",
@@ -308,8 +303,7 @@ def describe_baseline(folder: Path) -> dict:
     splits = recorded["splits"] if recorded else {}
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
     method, model, task = request.get("baseline") or request.get("method"), request.get("model"), request.get("task")
-    in_percent = KINDS.get(str(run.get("kind")), Task).in_percent
-    scores = {split: formatting.named_scores(values, in_percent) for split, values in splits.items()}
+    scores = {split: formatting.named_scores(values) for split, values in splits.items()}
     return {
         "kind": run["command"],
         "title": f"{task}: {run['command']} of {model or method or ''}",

@@ -120,25 +120,25 @@ def is_fraction(name: str) -> bool:
     return not any(name in kind.number_metrics for kind in KINDS.values())
 
 
-def score(name: str, value: object, in_percent: bool) -> str:
-    """84.3%, or 0.532 for metrics that are not fractions. `in_percent`: the value is in percent, as of span tasks."""
+def score(name: str, value: object) -> str:
+    """84.3%, or 0.532 for metrics that are not fractions."""
     value = number(value)
     if not math.isfinite(value):
         return "not a number"
     if not is_fraction(name):
         return f"{value:.3f}"
-    return f"{value if in_percent else 100 * value:.1f}%"
+    return percent(value)
 
 
-def score_with_interval(name: str, interval: dict, in_percent: bool) -> str:
+def score_with_interval(name: str, interval: dict) -> str:
     """The score (`value`) with its interval (`low` to `high`), such as 84.3% (81.0% to 87.1%)."""
-    value, *ends = (score(name, interval.get(key), in_percent) for key in ("value", "low", "high"))
+    value, *ends = (score(name, interval.get(key)) for key in ("value", "low", "high"))
     return f"{value} ({ends[0]} to {ends[1]})" if "not a number" not in ends else value
 
 
-def named_scores(scores: dict[str, dict], in_percent: bool) -> list[str]:
+def named_scores(scores: dict[str, dict]) -> list[str]:
     """Each metric with its score and interval."""
-    return [f"{metric_label(name)} {score_with_interval(name, value, in_percent)}" for name, value in scores.items()]
+    return [f"{metric_label(name)} {score_with_interval(name, value)}" for name, value in scores.items()]
 
 
 def problem_rows(problems: dict | None) -> list[tuple[str, str]]:

@@ -51,8 +51,7 @@ def comparison_table(record: dict) -> Table:
     if has_scores(record):
         metric = record["metric_for_best"]
         columns[formatting.metric_label(metric)] = [
-            formatting.score_with_interval(metric, row["score"], in_percent(record)) if row.get("score") else "–"
-            for row in rows
+            formatting.score_with_interval(metric, row["score"]) if row.get("score") else "–" for row in rows
         ]
         columns["score kept"] = [formatting.percent(row["kept"]) if "kept" in row else "–" for row in rows]
     return Table(tuple(columns), list(zip(*columns.values(), strict=True)))
@@ -83,11 +82,6 @@ def format_speed(value: float | None) -> str:
 
 def has_scores(record: dict) -> bool:
     return any(row.get("score") for row in record["rows"])
-
-
-def in_percent(record: dict) -> bool:
-    """Whether scores are in percent, as those of span tasks are; the others are fractions."""
-    return bool(record.get("in_percent"))
 
 
 def describe_comparison(folder: Path) -> dict:

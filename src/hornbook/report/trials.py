@@ -36,16 +36,11 @@ class ScoredRuns:
     def metric_for_best(self) -> str:
         return str(self.contents.get("metric_for_best") or "score")
 
-    @property
-    def in_percent(self) -> bool:
-        """Whether scores are in percent, as those of span tasks are; the others are fractions."""
-        return bool(self.contents.get("in_percent"))
-
     def format_score(self, value: object) -> str:
-        return formatting.score(self.metric_for_best, value, self.in_percent)
+        return formatting.score(self.metric_for_best, value)
 
     def format_interval(self, row: dict) -> str:
-        return formatting.score_with_interval(self.metric_for_best, row | {"value": row["score"]}, self.in_percent)
+        return formatting.score_with_interval(self.metric_for_best, row | {"value": row["score"]})
 
 
 def read_trials(folder: str | Path) -> ScoredRuns | None:

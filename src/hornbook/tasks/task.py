@@ -55,7 +55,6 @@ class Task:
     saved_fields: ClassVar[tuple[str, ...]] = ("metrics",)  # of a task, in `task.json`
     has_labels: ClassVar[bool] = False  # labels are names, whose list is read from the data
     marks: ClassVar[tuple[str, ...]] = ()  # special tokens around the mentions in a text
-    in_percent: ClassVar[bool] = False  # scores are in percent, otherwise fractions
     max_length: ClassVar[int | None] = None  # default maximum number of tokens; None: the model's
     truncated_noun: ClassVar[str] = "texts"  # what is counted as truncated
     unscored_hint: ClassVar[str] = ""  # what to do about examples that `is_scored` rejects
@@ -262,7 +261,7 @@ class Task:
 
     @classmethod
     def by_threshold(cls, rows: list[dict[str, Any]], rules: str) -> list[tuple[float, float, float]]:
-        """(no-answer threshold, exact match, F1) in percent, of rows of `predictions-dev.jsonl`; none if no question
+        """(no-answer threshold, exact match, F1) of rows of `predictions-dev.jsonl`; none if no question
         lacks an answer."""
         return []
 

@@ -234,9 +234,8 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
         shutil.rmtree(folder)
     began = time.monotonic()
     result = open_and_run(folder, request, task_data(plan, Path(arguments.data)), on_progress, ignore)
-    unit = 1.0 if plan.registered.task_class.in_percent else 100.0
     record = {
-        "score": unit * result.scores["dev"][plan.metric_for_best]["value"],
+        "score": 100 * result.scores["dev"][plan.metric_for_best]["value"],
         "scores": {name: each["value"] for name, each in result.scores["dev"].items()},
         "degenerate": result.degenerate,
         "training_seconds": result.outcome.seconds,

@@ -115,8 +115,8 @@ def short_power(value: float, _: int = 0) -> str:
     return f"{float(digits):g}e{int(power)}" if value else "0"
 
 
-def percent_axis(axes: Axes, in_percent: bool) -> None:
-    """Labels the y axis in percent, up to 100%. `in_percent`: the values are, otherwise they are fractions."""
+def percent_axis(axes: Axes, in_percent: bool = False) -> None:
+    """Labels the y axis in percent, up to 100%. The values are fractions, or already `in_percent`."""
     unit = 1 if in_percent else 100
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%" if unit * value <= 100 else ""))
     axes.set_ylim(top=min(axes.get_ylim()[1], 102 / unit))

@@ -133,7 +133,7 @@ def _draw_accuracy(run: ReportedRun, axes: Axes) -> None:
         accuracy = 1 - run.last_validation["rtd_replaced"]
         _draw_reference(axes, accuracy, "always predicting original", "{:.1%}")
     axes.set_ylim(bottom=0)
-    percent_axis(axes, in_percent=False)
+    percent_axis(axes)
     _mark_events(axes, run)
     steps_below(axes, run.step)
     show_legend(axes)
@@ -200,8 +200,7 @@ def finetuning_curves(run: ReportedTaskRun) -> Figure:
 
 def _fits_axis(run: ReportedTaskRun, name: str) -> bool:
     """Whether a metric can be drawn on the axis of the scores: an error, say, may be above 1."""
-    highest = 100 if run.in_percent else 1
-    return name == run.metric_for_best or not (run.column("validation", name) > highest).any()
+    return name == run.metric_for_best or not (run.column("validation", name) > 1).any()
 
 
 def _draw_task_loss(run: ReportedTaskRun, axes: Axes) -> None:
@@ -222,14 +221,13 @@ def _draw_task_scores(run: ReportedTaskRun, names: list[str], axes: Axes) -> Non
     best = run.best_validation
     if best is not None and names[0] in best:
         axes.plot(best["step"], best[names[0]], "*", color=ORANGE, markersize=14, zorder=4)
-    unit = 1 if run.in_percent else 100
     low, high = axes.get_ylim()
-    margin = max(0.15 * (high - low), 2 / unit)
-    axes.set_ylim(low - margin / 2, min(high + margin, 102 / unit))  # no score is above 100%, or 1
+    margin = max(0.15 * (high - low), 0.02)
+    axes.set_ylim(low - margin / 2, min(high + margin, 1.02))  # no score is above 1
     if all(map(formatting.is_fraction, names)):
-        percent_axis(axes, run.in_percent)
+        percent_axis(axes)
     else:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value <= 100 / unit else ""))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value <= 1 else ""))
     _mark_best(axes, run)
 
 
@@ -266,7 +264,7 @@ def scatter_figure(run: ReportedTaskRun) -> Figure:
 
 @in_style
 def thresholds_figure(points: list[tuple[float, float, float]], threshold: float) -> Figure:
-    """Scores by no-answer threshold, with the chosen one. `points`: (threshold, exact match, F1) in percent."""
+    """Scores by no-answer threshold, with the chosen one. `points`: (threshold, exact match, F1)."""
     at, exact, f1 = np.array(points).T
     figure, axes = new_plot("Scores on dev by no-answer threshold", height=3.6)
     low, high = _usual_range(at, threshold)
@@ -278,7 +276,7 @@ def thresholds_figure(points: list[tuple[float, float, float]], threshold: float
     axes.set_xlim(low, high)
     axes.set_xlabel("threshold: questions with a higher no-answer score are left unanswered")
     axes.set_ylim(bottom=0)
-    percent_axis(axes, in_percent=True)
+    percent_axis(axes)
     axes.legend(loc="best")
     return figure
 

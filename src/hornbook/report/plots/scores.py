@@ -94,7 +94,7 @@ def _draw_band(
 
 def _label_scores(axes: Axes, scored: ScoredRuns) -> None:
     if formatting.is_fraction(scored.metric_for_best):
-        percent_axis(axes, scored.in_percent)
+        percent_axis(axes)
     show_legend(axes)
 
 
@@ -245,7 +245,7 @@ def comparison_figure(results: dict) -> Figure:
         f"median latency of one input on {formatting.counted(results['threads'], 'core')}, ms (dot area: file size)"
     )
     if has_scores and formatting.is_fraction(results["metric_for_best"]):
-        percent_axis(axes, measured.in_percent(results))
+        percent_axis(axes)
     elif not has_scores:
         axes.set_ylabel("inputs per second on the CPU")
     figure.legend(loc="outside lower center", frameon=False)
@@ -255,8 +255,7 @@ def comparison_figure(results: dict) -> Figure:
 def _label(row: dict, results: dict) -> str:
     exported = "" if row["kind"] == "torch" else f" ({measured.KINDS[row['kind']]})"
     if row.get("score"):
-        in_percent = measured.in_percent(results)
-        value = formatting.score(results["metric_for_best"], row["score"]["value"], in_percent)
+        value = formatting.score(results["metric_for_best"], row["score"]["value"])
     else:
         value = f"{measured.format_speed(row['throughput']['cpu'])} inputs/s"
     return f"{row['name']}{exported}: {value}, {row['latency_ms']['p50']:.3g} ms"

@@ -42,7 +42,7 @@ def run_trials(
     if lr_search:
         for lr in searched_lrs(inputs.pretrained.config.width):
             run_trial(f"lr-{lr:g}", replace(request, lr=lr))
-            _write_trials(out, "lr_search", trials, inputs.spec.task.in_percent)
+            _write_trials(out, "lr_search", trials)
     else:
         run_trial(f"seed-{first_seed}", request)
     if seeds > 1:
@@ -52,7 +52,7 @@ def run_trials(
         trials = {f"seed-{first_seed}": best}
         for seed in range(first_seed + 1, first_seed + seeds):
             run_trial(f"seed-{seed}", replace(request, lr=best_lr, seed=seed))
-            _write_trials(out, "seeds", trials, inputs.spec.task.in_percent)
+            _write_trials(out, "seeds", trials)
     best = trials[_best(trials)]
     if current_ranks().is_main:
         draw(out, read_trials(out))
@@ -70,7 +70,7 @@ def _trial_settings(result: FinetuneResult) -> dict[str, Any]:
     return read_json(result.out / RECORD)["settings"]
 
 
-def _write_trials(out: Path, kind: str, trials: dict[str, FinetuneResult], in_percent: bool) -> None:
+def _write_trials(out: Path, kind: str, trials: dict[str, FinetuneResult]) -> None:
     rows = []
     for name, result in trials.items():
         settings = _trial_settings(result)
@@ -92,7 +92,6 @@ def _write_trials(out: Path, kind: str, trials: dict[str, FinetuneResult], in_pe
     summary = {
         "kind": kind,
         "metric_for_best": next(iter(trials.values())).metric_for_best,
-        "in_percent": in_percent,
         "trials": rows,
         "best": _best(trials),
         "median": statistics.median(scores),

@@ -86,7 +86,6 @@ class Spans(Task):
     custom_layout = CustomSpans()
     output = "spans"
     default_metrics = ("f1", "exact")
-    in_percent = True
     max_length = 384
     truncated_noun = "questions"
     tab_separated = "the question and the passage"
@@ -213,7 +212,7 @@ class Spans(Task):
 
     def scorer(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> Scorer:
         rules = RULES[self.rules]
-        per_question = 100 * np.array(
+        per_question = np.array(
             [
                 rules.score(prediction.answer, each.answers)
                 for each, prediction in zip(examples, predictions, strict=True)
