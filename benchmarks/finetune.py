@@ -204,13 +204,13 @@ def print_scores(rows: list[dict], done: list[dict], shared: dict) -> None:
             difference += f" ({low:+.2f} to {high:+.2f})"
         ratio = f"{row['times_faster']:.2f} x" if "times_faster" in row else ""
         print(
-            f"| {row['task']} | {row['measure']} | {shown['ours']} | {shown['theirs']} | {difference} "
+            f"| {row['task']} | {row['metric']} | {shown['ours']} | {shown['theirs']} | {difference} "
             f"| {seconds['ours']} | {seconds['theirs']} | {ratio} |"
         )
     judged = [row for row in rows if "interval" in row]
     if judged:
         apart = [
-            f"{row['task']} {row['measure']}" for row in judged if not row["interval"][0] <= 0 <= row["interval"][1]
+            f"{row['task']} {row['metric']}" for row in judged if not row["interval"][0] <= 0 <= row["interval"][1]
         ]
         print(f"\n{len(judged) - len(apart)} of {len(judged)} intervals hold 0; not: {', '.join(apart) or 'none'}")
     if unlearned := [f"{each['task']} seed {each['seed']}" for each in done if each.get("degenerate")]:
