@@ -147,7 +147,14 @@ def predict(
 
 
 def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, reading: dict) -> None:
-    from hornbook.tasks.prediction_files import FORMATS, formatted, prefixed_columns, readable, with_columns, write_rows
+    from hornbook.tasks.prediction_files import (
+        OUTPUT_SUFFIXES,
+        formatted,
+        prefixed_columns,
+        readable,
+        with_columns,
+        write_rows,
+    )
     from hornbook.tasks.reading.inputs import input_rows, read_input_rows
 
     if file is not None:
@@ -171,7 +178,7 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
     if out is not None and (names := prefixed_columns(rows, columns)):
         log(f"predictions are in the columns {', '.join(names)}, as the input already has the shorter names")
     if out == STANDARD:
-        is_writable = file is not None and file.suffix.lower() in FORMATS
+        is_writable = file is not None and file.suffix.lower() in OUTPUT_SUFFIXES
         sys.stdout.write(formatted(rows, file.suffix.lower() if is_writable else ".jsonl", columns))
     elif out is not None:
         write_rows(out, rows, columns)

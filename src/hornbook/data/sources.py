@@ -16,7 +16,7 @@ from typing import BinaryIO
 from hornbook.data.problems import Problem, Problems
 from hornbook.files import replacing
 
-FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
+TEXT_SUFFIXES = (".txt", ".jsonl", ".csv", ".tsv", ".parquet")
 COMPRESSIONS = (".gz", ".xz", ".zst")
 KNOWN_EXTENSIONS = ".txt, .jsonl, .csv, .tsv (also followed by .gz, .xz or .zst) and .parquet"
 BLOCK_BYTES = 1 << 20
@@ -38,7 +38,7 @@ class Source:
         return cls(path, status.st_size, status.st_mtime_ns)
 
 
-def format_of(path: str, formats: Sequence[str] = FORMATS) -> tuple[str, str] | None:
+def format_of(path: str, formats: Sequence[str] = TEXT_SUFFIXES) -> tuple[str, str] | None:
     """(format, compression or "") inferred from the extensions of a path, or None if the format is not in `formats`."""
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""

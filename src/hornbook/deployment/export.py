@@ -33,7 +33,7 @@ from hornbook.tasks.reading.inputs import inputs_in, read_inputs
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.spec import save_task
 
-FORMATS = ("onnx", "onnx-int8")
+EXPORT_FORMATS = ("onnx", "onnx-int8")
 NUM_COMPARED = 200  # inputs on which the exported model is compared with the original
 BATCH_TOKENS = 4096  # tokens per forward pass of the comparison
 SEED = 0  # of the random inputs
@@ -110,8 +110,8 @@ def export(
 
 
 def _check(format: str, length: int, rounds: int, threads: int) -> None:
-    if format not in FORMATS:
-        raise ValueError(f"the format must be {' or '.join(FORMATS)}, not '{format}'")
+    if format not in EXPORT_FORMATS:
+        raise ValueError(f"the format must be {' or '.join(EXPORT_FORMATS)}, not '{format}'")
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
         import_onnx(name)

@@ -16,10 +16,10 @@ from hornbook.files import write_json
 from hornbook.graph.folder import ARRAYS, FILES, FORMAT_VERSION, file_hashes, read_manifest, write_lines
 from hornbook.graph.triples import (
     COLUMNS,
-    FORMATS,
     OPAQUE,
     READABLE,
     SPLITS,
+    TRIPLE_SUFFIXES,
     Triples,
     is_names_file,
     read_file,
@@ -128,7 +128,7 @@ def _find(sources: Sequence[str | Path] | str | Path, problems: Problems) -> tup
 
 
 def _is_readable(path: str) -> bool:
-    return format_of(path, FORMATS) is not None or path.lower().endswith(".json")
+    return format_of(path, TRIPLE_SUFFIXES) is not None or path.lower().endswith(".json")
 
 
 def _files_in(folder: str, problems: Problems) -> list[str]:

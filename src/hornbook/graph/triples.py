@@ -14,7 +14,7 @@ from hornbook.data.sources import ByteReader, format_of
 from hornbook.lifecycle.run_folder import OnCount
 
 TABLES = (".tsv", ".csv", ".txt")
-FORMATS = (*TABLES, ".jsonl")
+TRIPLE_SUFFIXES = (*TABLES, ".jsonl")
 READABLE = ".tsv, .csv, .txt, .jsonl (also followed by .gz, .xz or .zst), .json with names, or a WordNet folder"
 COLUMNS = ("head", "relation", "tail", "weight")
 COLUMN_OF = {  # the column that each usual heading stands for
@@ -81,7 +81,7 @@ def read_file(path: str, into: Triples, columns: Sequence[str] | None, language:
     if Path(path).suffix.lower() == ".json":
         read_names(path, into)
         return
-    kind, _ = format_of(path, FORMATS)
+    kind, _ = format_of(path, TRIPLE_SUFFIXES)
     split = split_of(path)
     rows = _json_rows(path, into.problems) if kind == ".jsonl" else _table_rows(path, kind, columns, into, language)
     before = len(into.heads)

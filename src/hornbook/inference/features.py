@@ -32,7 +32,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import index_batches
 from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
-from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
 from hornbook.tasks.records import TextExample
 
 Pooling = Literal["cls", "lasttoken", "mean", "none"]
@@ -179,7 +179,7 @@ def extract_features(
     (2, 32)
     """
     requested = RequestedColumns(text, pair)
-    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
+    notes = Notes(strict, needs_labels=False, format=CsvFormat(delimiter, encoding), requested=requested)
     if isinstance(texts, str | Path):
         examples = inputs_in(texts, find_task("classification"), notes)
     else:

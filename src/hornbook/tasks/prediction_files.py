@@ -15,7 +15,7 @@ from hornbook.metrics.formatting import cut
 
 Rows = Sequence[dict[str, Any]]
 OriginalColumns = Sequence[Mapping[str, Any]]  # of each input; empty if the inputs have none
-FORMATS = (".jsonl", ".json", ".csv", ".tsv")
+OUTPUT_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv")
 INPUT_FIELDS = ("text", "pair", "question", "context", "choices")  # of a described row; the others are predicted
 NESTED = ("entities", "n_best")  # lists of objects
 WORD_COLUMNS = {"words", "tokens"}  # input columns that already contain the words
@@ -31,8 +31,8 @@ def write_rows(path: str | Path, rows: Rows, columns: OriginalColumns = ()) -> N
 def format_of(path: str | Path) -> str:
     """The suffix of a file for predictions; raises `ValueError` if the format is not supported."""
     suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise ValueError(f"{path}: the suffix selects the format; use one of {', '.join(FORMATS)}")
+    if suffix not in OUTPUT_SUFFIXES:
+        raise ValueError(f"{path}: the suffix selects the format; use one of {', '.join(OUTPUT_SUFFIXES)}")
     return suffix
 
 

@@ -37,7 +37,7 @@ from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
-from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import is_table
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -98,7 +98,7 @@ def read_texts(
     if not is_file and not is_table(texts):
         return _read_list(texts, spool)
     name = str(texts) if is_file else "the table"
-    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=RequestedColumns(text))
+    notes = Notes(strict, needs_labels=False, format=CsvFormat(delimiter, encoding), requested=RequestedColumns(text))
     rows: _RowSpool | None = None
     registered = find_task("classification")
     pieces = stream_inputs(texts, registered, notes) if is_file else [inputs_of_table(texts, registered, notes)]

@@ -54,7 +54,7 @@ from hornbook.train.settings import CheckpointSettings, OptimizerSettings, Sched
 from hornbook.train.validation import validate
 
 COMMAND = "finetune-text"
-PUBLISHED_LR = 6.25e-5  # fine-tuning of GPT-1
+GPT1_LR = 6.25e-5  # fine-tuning of GPT-1
 VALIDATION_BATCH_SIZE = 32  # examples per validation batch
 HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 500  # of each task's training split, for validation
 Learns = Literal["answer", "all"]
@@ -181,7 +181,7 @@ class _TextGroups(ValidatedSettings):
 class TextSettings(FinetuningLoopSettings, _TextGroups):
     """All settings of a fine-tuning run on text tasks, by group."""
 
-    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=PUBLISHED_LR))
+    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(lr=GPT1_LR))
     schedule: ScheduleSettings = field(default_factory=lambda: ScheduleSettings(steps=1, warmup_fraction=0.002))
     checkpoint: CheckpointSettings = field(
         default_factory=lambda: CheckpointSettings(every_steps=0, every_minutes=2.0, at_start=False, keep=1)
@@ -200,7 +200,7 @@ class TextRequest(RunRequest):
 
 def text_settings(model: Gpt, overrides: dict) -> TextSettings:
     """GPT-1's published settings with overrides; narrow models use a higher learning rate."""
-    lr = rounded(min(MAX_LR, PUBLISHED_LR * width_factor(model.config.width)))
+    lr = rounded(min(MAX_LR, GPT1_LR * width_factor(model.config.width)))
     default = dataclasses.replace(TextSettings(), optimizer=OptimizerSettings(lr=lr))
     configuration.refuse_unused(default, overrides)
     return configuration.with_overrides(default, overrides)

@@ -13,7 +13,7 @@ from hornbook.runs.finetuning.settings import STAGE_GROUPS, FinetuneSettings, Ta
 from hornbook.tasks.datasets import RegisteredTask
 from hornbook.train.settings import OptimizerSettings
 
-PUBLISHED_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
+BASE_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models
 SEARCHED_LRS = (5e-5, 4e-5, 3e-5, 2e-5)  # of `lr_search`, as published; scaled with the model's width
 GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for KagNet
 SMALL_WIDTH, LARGE_WIDTH = 256, 1024  # of ELECTRA-small and BERT-large
@@ -30,7 +30,7 @@ def width_factor(width: int) -> float:
 
 
 def default_lr(registered: RegisteredTask, width: int) -> float:
-    published = registered.learning_rate or (LARGE_LR if width >= LARGE_WIDTH else PUBLISHED_LR)
+    published = registered.learning_rate or (LARGE_LR if width >= LARGE_WIDTH else BASE_LR)
     return rounded(min(MAX_LR, published * width_factor(width)))
 
 

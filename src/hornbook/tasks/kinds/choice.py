@@ -16,7 +16,7 @@ from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.choices import ChoiceLayout
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.table_files import FORMATS
+from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
 from hornbook.tasks.task import Predict, Task, is_list_of_texts
 
@@ -55,7 +55,7 @@ class Choice(Task):
 
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:
-        if path.suffix.lower() not in FORMATS:
+        if path.suffix.lower() not in TABLE_SUFFIXES:
             return None
         return registered.layout.read_inputs(path, notes)
 

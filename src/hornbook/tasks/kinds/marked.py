@@ -20,7 +20,7 @@ from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.sequence import as_encoded_examples
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
-from hornbook.tasks.reading.table_files import FORMATS
+from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import MarkedExample
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Marked:
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
         layout = registered.layout
-        if path.suffix.lower() not in FORMATS and not layout.is_semeval(path):
+        if path.suffix.lower() not in TABLE_SUFFIXES and not layout.is_semeval(path):
             return None
         return layout.read_inputs(path, notes)
 

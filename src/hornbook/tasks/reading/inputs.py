@@ -15,10 +15,10 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
-from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
-from hornbook.tasks.reading.table_files import FORMATS, is_streamed, line_pieces, read_table, table_pieces
+from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, is_streamed, line_pieces, read_table, table_pieces
 from hornbook.tasks.reading.tagging import WORDS
 from hornbook.tasks.reading.text_files import lines_of
 from hornbook.tasks.reading.texts import CustomTexts, PublishedTable
@@ -67,7 +67,7 @@ def read_input_rows(
     `strict`, the first problem raises `ValueError`.
     """
     requested = RequestedColumns(text, pair, trained_columns=spec.roles or {})
-    notes = Notes(strict, needs_labels=False, format=Format(delimiter, encoding), requested=requested)
+    notes = Notes(strict, needs_labels=False, format=CsvFormat(delimiter, encoding), requested=requested)
     examples = inputs_in(file, find_task(spec.name), notes)
     for message in [*notes.messages, *problem_lines(notes.problems.to_dict())] if log else ():
         log(message)
@@ -125,7 +125,7 @@ def stream_inputs(
     if not is_streamed(path):
         examples = inputs_in(path, registered, notes)
         yield examples, original_columns(examples, notes)
-    elif path.suffix.lower() not in FORMATS:
+    elif path.suffix.lower() not in TABLE_SUFFIXES:
         num_lines, has_tabs = 0, None
         for lines in line_pieces(path, notes):
             has_tabs = _has_tabs(lines) if has_tabs is None else has_tabs
@@ -167,7 +167,7 @@ def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]
         return examples
     if isinstance(layout, PublishedTable) and not notes.requested and _is_published(path, layout):
         return layout.read_inputs(path, notes)
-    if path.suffix.lower() not in FORMATS:
+    if path.suffix.lower() not in TABLE_SUFFIXES:
         lines = list(lines_of(path, notes))
         return _from_lines(lines, _has_tabs(lines), path, registered.task_class, notes)
     table = read_table(path, notes)

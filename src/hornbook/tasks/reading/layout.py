@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import Row, RowTable
-from hornbook.tasks.reading.table_files import FORMATS, read_table
+from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, read_table
 from hornbook.tasks.records import Example, Splits
 
 Patterns = Mapping[str, Sequence[str]]  # for each split, file names or patterns; the first that exists is used
@@ -23,7 +23,7 @@ TEXT_SUFFIXES = {".txt", ".md", ".gz"}
 SHARD = re.compile(r"-\d+-of-\d+\.")
 
 
-def custom_patterns(suffixes: Sequence[str] = FORMATS) -> Patterns:
+def custom_patterns(suffixes: Sequence[str] = TABLE_SUFFIXES) -> Patterns:
     """Patterns for a user's own folder: train.csv, validation.jsonl, test-00000-of-00002.parquet and similar."""
     return {
         split: [

@@ -16,7 +16,7 @@ Defect = tuple[str, str]  # of a row: the kind of problem and its detail
 
 
 @dataclass(frozen=True)
-class Format:
+class CsvFormat:
     """The delimiter and encoding of files; None: detected."""
 
     delimiter: str | None = None
@@ -66,7 +66,7 @@ class Notes:
 
     strict: bool = False
     needs_labels: bool = True  # False for inputs to predict, where a missing label is not a problem
-    format: Format = Format()
+    format: CsvFormat = CsvFormat()
     requested: RequestedColumns = RequestedColumns()
     problems: Problems = field(default_factory=Problems)
     messages: list[str] = field(default_factory=list)

@@ -10,10 +10,10 @@ from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
-from hornbook.tasks.reading.notes import Format, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
 from hornbook.tasks.reading.rows import RowTable, in_memory
 from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
-from hornbook.tasks.reading.table_files import FORMATS
+from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
 
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
@@ -50,7 +50,7 @@ def read(
     if isinstance(data, DataSet):
         return data
     registered, requested = find_task(task), RequestedColumns(text, pair, label, trained_columns or {})
-    notes = Notes(strict, format=Format(delimiter, encoding), requested=requested)
+    notes = Notes(strict, format=CsvFormat(delimiter, encoding), requested=requested)
     if isinstance(data, str | Path):
         splits = _from_files(registered, Path(data).expanduser(), notes, default_split)
     else:
@@ -91,7 +91,7 @@ def _from_files(registered: RegisteredTask, path: Path, notes: Notes, default_sp
 def _fits(path: Path, patterns: Patterns) -> bool:
     """Whether the suffix of a file allows it to be one of the published files."""
     suffixes = {Path(name).suffix.lower() for names in patterns.values() for name in names}
-    return path.suffix.lower() in suffixes or path.suffix.lower() not in FORMATS
+    return path.suffix.lower() in suffixes or path.suffix.lower() not in TABLE_SUFFIXES
 
 
 def evaluation_texts(task: str, data: str | Path) -> list[str]:

@@ -25,7 +25,7 @@ from hornbook.tasks.reading.text_files import (
     without_surrogates,
 )
 
-FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 NOT_STREAMED = (".json", ".xlsx")  # one value or archive
 PIECE_BYTES = 1 << 24  # of a larger file
 PIECE_ROWS = 1_024
@@ -42,7 +42,7 @@ class _OpenTable(NamedTuple):
 
 
 def read_table(path: Path, notes: Notes) -> RowTable:
-    """The table in a file of one of `FORMATS`."""
+    """The table in a file of one of `TABLE_SUFFIXES`."""
     opened = _open_table(path, notes, WHOLE)
     notes.tables.append(_as_table(path, list(opened.rows), opened))
     return notes.tables[-1]
@@ -87,10 +87,10 @@ def _as_table(path: Path, rows: list[Row], opened: _OpenTable) -> RowTable:
 
 def _open_table(path: Path, notes: Notes, num_bytes: int) -> _OpenTable:
     suffix = path.suffix.lower()
-    if suffix not in FORMATS:
+    if suffix not in TABLE_SUFFIXES:
         if suffix.startswith((".conll", ".bio", ".iob")):
             raise ValueError(f"{path} looks like a column file of words and tags: read it with task='tagging'")
-        raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(FORMATS)}")
+        raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(TABLE_SUFFIXES)}")
     if suffix == ".parquet":
         return _OpenTable(_parquet_rows(path, notes))
     if suffix == ".xlsx":

@@ -23,7 +23,7 @@ from hornbook.tasks.reading.layout import (
 )
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
-from hornbook.tasks.reading.table_files import FORMATS, read_table
+from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, read_table
 from hornbook.tasks.reading.text_files import lines_of, read_text
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
 
@@ -34,7 +34,8 @@ COMMENT = re.compile(r"#\s*[\w.:-]+ = ")  # such as # sent_id = 7
 DOCUMENT = "-DOCSTART-"
 SHAPE_LINES = 5000
 NOT_A_WORD = re.compile(r"\d+[-.]\d+")  # a range such as 1-2, or an empty node such as 1.1
-TABLES = tuple(suffix for suffix in FORMATS if suffix != ".tsv")  # a TSV file is more likely one word and tag per line
+# A TSV file is more likely one word and tag per line.
+TABLES = tuple(suffix for suffix in TABLE_SUFFIXES if suffix != ".tsv")
 WORDS = ("words", "tokens", "sentence", "text")
 TAGS = ("tags", "ner_tags", "labels", "label", "ner", "pos_tags", "upos", "pos")
 SPLIT_COLUMNS = ("words", "tokens")  # texts in columns of these names are already split into words by spaces
@@ -66,7 +67,7 @@ class ConllLayout(TabularLayout):
     def _column_file(self, path: Path, split: str, notes: Notes) -> Iterator[TaggedExample]:
         requested = notes.requested
         lines = read_text(path, notes).split("\n")
-        shape = shape_of(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
+        shape = detect_format(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
         is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
         column = column_number(path, requested.label or ("upos" if is_conllu else self.tag), names)
         words_column = column_number(path, requested.text, names, "text") if requested.text else shape.words
@@ -161,7 +162,7 @@ def _by_blanks(line: str) -> list[str]:
     return BLANK.split(line.strip(" \t"))
 
 
-def shape_of(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> ConllFormat:
+def detect_format(lines: list[str], is_conllu: bool = False, *, may_be_conllu: bool = True) -> ConllFormat:
     """The shape of most lines. In files with numbered words, the word is the second column; with ten columns in
     addition the file is CoNLL-U, whatever its suffix."""
     if is_conllu:
