@@ -14,13 +14,21 @@ Shapes: T tokens, N sequences, S longest sequence, D width, L labels, C choices.
 """
 
 from dataclasses import asdict, dataclass, fields
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 MASKED_LOGIT = -1e4  # exp underflows to 0
 # What is predicted for an input: one class, several classes, or a number. The names are those of `transformers`.
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 HeadLayers = Literal["linear", "mlp", "cnn", "bilstm", "attention"]
 PairEncoding = Literal["joint", "separate", "both"]  # two texts in one sequence, in one sequence each, in both orders
+
+
+class HeadOptions(NamedTuple):
+    """What a user chooses about the head; fields as in `HeadConfig`."""
+
+    layers: HeadLayers = "linear"
+    pair_encoding: PairEncoding = "joint"
+    has_answer_classifier: bool = False
 
 
 @dataclass(frozen=True)

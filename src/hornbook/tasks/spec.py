@@ -6,9 +6,10 @@ no-answer threshold, the number of choices, the tag scheme, the maximum sequence
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.models.head_config import HeadConfig
+from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.datasets import RegisteredTask
 from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
@@ -45,11 +46,9 @@ class TaskSpec:
         return self.task.name
 
 
-def head_config_for(
-    data: DataSet, layers: str = "linear", pair_encoding: str = "joint", has_answer_classifier: bool = False
-) -> HeadConfig:
-    """The model output that the data needs."""
-    return KINDS[data.kind].head_config_for(data, layers, pair_encoding, has_answer_classifier)
+def head_config_for(data: DataSet, **options: Any) -> HeadConfig:
+    """The model output that the data needs. `options` are those of `HeadOptions`."""
+    return KINDS[data.kind].head_config_for(data, HeadOptions(**options))
 
 
 def make_task(registered: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:

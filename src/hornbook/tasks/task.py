@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
-from hornbook.models.head_config import HeadConfig, ProblemType
+from hornbook.models.head_config import HeadConfig, HeadOptions, ProblemType
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.label_hints import heading_hint
 from hornbook.tasks.reading.layout import TabularLayout
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 MIN_PROBABILITY = 1e-300
 Predict = Callable[[list[Example]], list]  # one prediction per example, in their order
+
+RunExamples = Callable[[list[Example]], tuple[EncodedExamples, Outputs]]
 
 
 class Task:
@@ -126,7 +128,7 @@ class Task:
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
         """The model output that the data needs."""
         raise NotImplementedError
 
@@ -265,14 +267,11 @@ class Task:
         lacks an answer."""
         return []
 
-    def illustrative(self, examples: Sequence[Example], predictions: list, encoded: EncodedExamples) -> list[int]:
-        """The indices of a few examples that the report shows with their probabilities."""
-        return []
-
     def illustrations(
-        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[Example], predictions: list
+        self, examples: Sequence[Example], predictions: list, encoded: EncodedExamples, run: RunExamples
     ) -> list[dict[str, Any]]:
-        """The rows of `illustrations.json` for these examples, each of one sequence."""
+        """The rows of `illustrations.json`: a few examples that the report shows with their probabilities. `run`
+        encodes examples and runs the model on them."""
         return []
 
     def write_files(self, folder: Path, width: int, max_length: int | None) -> None:

@@ -217,8 +217,12 @@ def open_inputs(
     pretrained, tokenizer = loaded or load_folder(model_folder(request.model))
     settings = _settings(registered, pretrained, dataset, request, log)
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[dataset.kind].marks)
-    has_answer_classifier = registered.allows_no_answer and settings.task.no_answer == "classifier"
-    head_config = head_config_for(dataset, settings.task.head, settings.task.pair_encoding, has_answer_classifier)
+    head_config = head_config_for(
+        dataset,
+        layers=settings.task.head,
+        pair_encoding=settings.task.pair_encoding,
+        has_answer_classifier=registered.allows_no_answer and settings.task.no_answer == "classifier",
+    )
     embedding = EmbeddingSettings()
     if head_config.output_type.is_embedding:
         embedding = _embedding_settings(model_folder(request.model), request, settings, log)

@@ -45,7 +45,7 @@ from hornbook.runs.finetuning.record import (
 )
 from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.settings import FinetuneSettings
-from hornbook.tasks.encoded import EncodedExamples
+from hornbook.tasks.encoded import EncodedExamples, Outputs
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, run_model
 from hornbook.tasks.records import Example
 from hornbook.train.checkpoint import Checkpoints, read_state
@@ -210,11 +210,12 @@ def _finish(
     link_files(out / "best", out)  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.max_length)
     _draw_attention(out, inputs, model)
-    if chosen := scored.task.illustrative(inputs.dev, scored.predictions, inputs.encoded_dev):
-        examples, predictions = [inputs.dev[i] for i in chosen], [scored.predictions[i] for i in chosen]
+
+    def run(examples: list[Example]) -> tuple[EncodedExamples, Outputs]:
         encoded = inputs.encode(examples)
-        outputs = run_model(model, encoded, runtime.autocast, micro_tokens).outputs
-        illustrations = scored.task.illustrations(outputs, encoded, examples, predictions)
+        return encoded, run_model(model, encoded, runtime.autocast, micro_tokens).outputs
+
+    if illustrations := scored.task.illustrations(inputs.dev, scored.predictions, inputs.encoded_dev, run):
         write_json(out / "illustrations.json", {"examples": illustrations})
     # A student's loss cannot fall below its teacher's entropy, and may already start there.
     lines = [] if inputs.teacher is not None else read_metrics(out)

@@ -11,7 +11,7 @@ import numpy as np
 
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.formatting import number, percent
-from hornbook.models.head_config import HeadConfig
+from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.choices import ChoiceLayout
@@ -71,7 +71,7 @@ class Choice(Task):
         return ChoiceExample(key, items[0], tuple(items[1:])) if len(items) > 1 and is_list_of_texts(items) else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
         return HeadConfig("choice")
 
     @classmethod

@@ -9,7 +9,7 @@ import numpy as np
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.formatting import number
-from hornbook.models.head_config import HeadConfig
+from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.reading.texts import CustomTexts
@@ -35,8 +35,8 @@ class Regression(SequenceTask):
     number_metrics = ("pearson", "spearman", "mean_squared_error")
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
-        return HeadConfig("sequence", 1, ("score",), "regression", layers, pair_encoding)
+    def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
+        return HeadConfig("sequence", 1, ("score",), "regression", options.layers, options.pair_encoding)
 
     @classmethod
     def statistics(cls, data: DataSet) -> dict[str, Any]:

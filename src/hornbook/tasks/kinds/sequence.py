@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hornbook.models.head_config import HeadConfig, PairEncoding
+from hornbook.models.head_config import HeadConfig, HeadOptions, PairEncoding
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import Task
@@ -40,8 +40,10 @@ class SequenceTask(Task):
         return TextExample(key, *items) if is_pair else None
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
-        return HeadConfig("sequence", len(data.labels), data.labels, cls.problem_type, layers, pair_encoding)
+    def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
+        return HeadConfig(
+            "sequence", len(data.labels), data.labels, cls.problem_type, options.layers, options.pair_encoding
+        )
 
     def encode(self, examples: Sequence[TextExample], tokenizer: "Tokenizer", max_length: int) -> EncodedExamples:
         targets = self.targets(examples) if all(each.label is not None for each in examples) else None

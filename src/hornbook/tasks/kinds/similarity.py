@@ -16,7 +16,7 @@ from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embe
 from hornbook.metrics import regression
 from hornbook.metrics.breakdown import Mistake
 from hornbook.metrics.formatting import number
-from hornbook.models.head_config import HeadConfig
+from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, l2_normalized, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
@@ -102,12 +102,12 @@ class Similarity(Task):
     # ---- making a task
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
-        if pair_encoding != "joint":
+    def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
+        if options.pair_encoding != "joint":
             raise ValueError("similarity always encodes the texts of a pair separately: leave out task.pair_encoding=")
         first = (data.splits.get("train") or next(iter(data.splits.values())))[0]
         problem_type = "single_label_classification" if first.score is None else "regression"
-        return HeadConfig("vectors", problem_type=problem_type, layers=layers)
+        return HeadConfig("vectors", problem_type=problem_type, layers=options.layers)
 
     @classmethod
     def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:

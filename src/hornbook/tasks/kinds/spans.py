@@ -18,22 +18,20 @@ import numpy as np
 from hornbook.metrics import spans as span_metrics
 from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, confusion_matrix
 from hornbook.metrics.formatting import cut, percent
-from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, HeadOptions
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
+from hornbook.tasks.illustrations import examples_to_illustrate, illustration, token_probabilities
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import CustomSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
-from hornbook.tasks.task import Predict, Task
+from hornbook.tasks.task import Predict, RunExamples, Task
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
-    examples_to_illustrate,
-    illustration,
     most_context,
     no_answer_score,
     split_windows,
     target_in,
-    token_probabilities,
     window_of,
 )
 
@@ -126,8 +124,8 @@ class Spans(Task):
         return bool(example.answers) or (allows_no_answer and example.answers is not None)
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
-        return HeadConfig("spans", 2, has_answer_classifier=has_answer_classifier)
+    def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
+        return HeadConfig("spans", 2, has_answer_classifier=options.has_answer_classifier)
 
     @classmethod
     def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
@@ -319,15 +317,15 @@ class Spans(Task):
             scores, best, [row["gold"] for row in rows], RULES.get(rules, RULES["squad2"])
         )
 
-    def illustrative(self, examples: Sequence[SpanExample], predictions: list, encoded: EncodedExamples) -> list[int]:
-        return examples_to_illustrate(examples, (each.answer for each in predictions), encoded)
-
     def illustrations(
-        self, outputs: Outputs, encoded: EncodedExamples, examples: Sequence[SpanExample], predictions: list
+        self, examples: Sequence[SpanExample], predictions: list, encoded: EncodedExamples, run: RunExamples
     ) -> list[dict[str, Any]]:
+        chosen = examples_to_illustrate(examples, (each.answer for each in predictions), encoded)
+        shown = [examples[i] for i in chosen]
+        encoded, outputs = run(shown)
         probabilities = map(token_probabilities, outputs, map(len, encoded.ids), encoded.decode_info)
-        rows = map(self.describe, examples, predictions)
-        return list(map(illustration, examples, rows, probabilities))
+        rows = [self.describe(examples[i], predictions[i]) for i in chosen]
+        return list(map(illustration, shown, rows, probabilities))
 
     def submission(
         self, spec: "TaskSpec", examples: Sequence[SpanExample], predictions: list[SpanPrediction], ending: str

@@ -21,7 +21,7 @@ from hornbook.metrics.breakdown import (
     tally_classes,
 )
 from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_bio
-from hornbook.models.head_config import HeadConfig
+from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
@@ -87,7 +87,7 @@ class Tagging(Task):
         return splits, scheme
 
     @classmethod
-    def head_config_for(cls, data: DataSet, layers: str, pair_encoding: str, has_answer_classifier: bool) -> HeadConfig:
+    def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod
