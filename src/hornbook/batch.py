@@ -4,7 +4,7 @@ Shapes: T tokens, N sequences, K entries of any stream.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
@@ -394,6 +394,32 @@ def pack(
     if entities is not None:
         streams[ENTITIES] = Entities.from_sequences(offsets, entities)
     return Batch(streams, int(max_length or lengths.max(initial=1)), group_size, num_causal=num_causal)
+
+
+def length_batches(
+    lengths: Mapping[int, int],
+    max_tokens: int,
+    num_tokens: Sequence[int] | Mapping[int, int] | None = None,
+    longest_first: bool = False,
+) -> Iterator[list[int]]:
+    """The indices of items of similar length in batches of at most `max_tokens` tokens; an item with more is a batch of
+    its own. Neighbours of equal length share one attention call. `lengths` are those of the indices, and `num_tokens`
+    defaults to them.
+
+    >>> list(length_batches({0: 3, 1: 1, 2: 2}, max_tokens=3))
+    [[1, 2], [0]]
+    """
+    num_tokens = lengths if num_tokens is None else num_tokens
+    batch: list[int] = []
+    tokens = 0
+    for index in sorted(lengths, key=lengths.__getitem__, reverse=longest_first):
+        if batch and tokens + num_tokens[index] > max_tokens:
+            yield batch
+            batch, tokens = [], 0
+        batch.append(index)
+        tokens += num_tokens[index]
+    if batch:
+        yield batch
 
 
 def part_bounds(num: int, part: tuple[int, int]) -> tuple[int, int]:

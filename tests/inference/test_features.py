@@ -90,7 +90,8 @@ def test_the_mean_of_layers(tmp_path, model_folder, theirs):
 
 def test_every_token(tmp_path, model_folder, theirs, monkeypatch):
     monkeypatch.setattr(features, "TEXTS_AT_ONCE", 3)
-    extract_features(model_folder, TEXTS, tmp_path / "X", layers="last", pooling="none", batch_tokens=8)
+    monkeypatch.setattr(features, "BATCH_TOKENS", 8)
+    extract_features(model_folder, TEXTS, tmp_path / "X", layers="last", pooling="none")
     rows, offsets = np.load(tmp_path / "X.npy"), np.load(tmp_path / "X.offsets.npy")
     assert offsets.tolist() == np.cumsum([0, *(states.shape[1] for states in theirs)]).tolist()
     for number, states in enumerate(theirs):
@@ -101,12 +102,11 @@ def test_every_token(tmp_path, model_folder, theirs, monkeypatch):
 
 def test_texts_keep_their_order_over_many_groups(tmp_path, model_folder, monkeypatch, random):
     monkeypatch.setattr(features, "TEXTS_AT_ONCE", 50)
+    monkeypatch.setattr(features, "BATCH_TOKENS", 64)
     words = ["the", "a", "of", "and", "river", "teacher", "lantern", "bridge"]
     texts = [" ".join(random.choice(words, random.integers(0, 12))) for _ in range(200)]
     seen = []
-    extract_features(
-        model_folder, texts, tmp_path / "X.npy", layers="last", batch_tokens=64, on_progress=lambda *at: seen.append(at)
-    )
+    extract_features(model_folder, texts, tmp_path / "X.npy", layers="last", on_progress=lambda *at: seen.append(at))
     expected = hornbook.load(model_folder).embed(texts, "cls")
     np.testing.assert_allclose(np.load(tmp_path / "X.npy"), expected, atol=1e-5)
     assert seen[0][0] < 200

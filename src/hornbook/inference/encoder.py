@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch, pack
+from hornbook.batch import Batch, length_batches, pack
 from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.graph.linking import EntitySpans, open_linker
@@ -24,7 +24,6 @@ from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel, as_texts
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
-from hornbook.tasks.encoded import index_batches
 from hornbook.text.tokenizer import Encoded
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
@@ -291,8 +290,7 @@ class EncoderModel(LoadedModel):
         self, encoded: Sequence[Encoded], entities: list[tuple[np.ndarray, np.ndarray]] | None = None
     ) -> Iterator[tuple[list[int], Batch]]:
         """Yields the indices of texts of similar length, and their batch."""
-        lengths = [len(each.ids) for each in encoded]
-        for indices in index_batches(sorted(range(len(encoded)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
+        for indices in length_batches({i: len(each.ids) for i, each in enumerate(encoded)}, BATCH_TOKENS):
             of_batch = None if entities is None else [entities[i] for i in indices]
             ids, segments = [encoded[i].ids for i in indices], [encoded[i].segments for i in indices]
             yield indices, self._pack(ids, segments, of_batch)

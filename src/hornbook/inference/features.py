@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch, pack
+from hornbook.batch import Batch, length_batches, pack
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
 from hornbook.devices import chosen_device, device_of, evaluation_mode
@@ -29,7 +29,6 @@ from hornbook.lifecycle.locking import lock_output_file
 from hornbook.models.gpt import Gpt
 from hornbook.models.heads import pool_tokens
 from hornbook.tasks.datasets import find_task
-from hornbook.tasks.encoded import index_batches
 from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
@@ -124,14 +123,12 @@ def frozen_sequences(
     segments: Sequence[Sequence[int]],
     layers: Layers,
     pooling: Pooling,
-    batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yields (index of the sequence, its vector, or its rows without pooling), short sequences first. Sequences without
     tokens are skipped."""
-    lengths = list(map(len, ids))
-    order = sorted((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
+    lengths = {i: len(each) for i, each in enumerate(ids) if len(each)}
     with evaluation_mode(model):
-        for indices in index_batches(order, lengths, batch_tokens):
+        for indices in length_batches(lengths, BATCH_TOKENS):
             batch = pack([ids[i] for i in indices], [segments[i] for i in indices]).to(device_of(model))
             x_TF = frozen_states(model, batch, layers)
             x_F = (x_TF if pooling == "none" else pool_tokens(x_TF, batch, pooling)).cpu().numpy()
@@ -152,7 +149,6 @@ def extract_features(
     encoding: str | None = None,
     strict: bool = False,
     device: str = "auto",
-    batch_tokens: int = BATCH_TOKENS,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ExtractedFeatures:
     """Writes the features of every text to `out`, in the order of the texts. A text longer than the model allows is
@@ -170,7 +166,6 @@ def extract_features(
         delimiter, encoding: Of a text file; inferred by default.
         strict: Raise a `ValueError` at the first bad row.
         device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
-        batch_tokens: Tokens per forward pass.
         on_progress: Called with (texts done, number of texts).
 
     >>> import hornbook
@@ -216,7 +211,7 @@ def extract_features(
             num_truncated += num_truncated_here
             ids, segments = [each.ids for each in encodings], [each.type_ids for each in encodings]
             num_empty = sum(not len(each) for each in ids)
-            for i, vectors in frozen_sequences(network, ids, segments, chosen, pooling, batch_tokens):
+            for i, vectors in frozen_sequences(network, ids, segments, chosen, pooling):
                 rows[offsets[first + i] : offsets[first + i + 1]] = vectors
                 num_done += 1
                 if on_progress and (num_done % 64 == 0):

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from hornbook.batch import pack
+from hornbook.batch import length_batches, pack
 from hornbook.config import shown
 from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.folder import save_model
 from hornbook.interop.hub import shown_name
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.models.heads import pool_tokens
-from hornbook.tasks.encoded import index_batches, l2_normalized
+from hornbook.tasks.encoded import l2_normalized
 from hornbook.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -98,11 +98,10 @@ class LoadedModel:
         with evaluation_mode(self.model):
             for first in range(0, len(texts), TEXTS_AT_ONCE):
                 ids = self._ids_to_embed(texts[first : first + TEXTS_AT_ONCE], settings, prompt)
-                lengths = list(map(len, ids))
-                num_done += lengths.count(0)
-                # Longest first: neighbours of equal length are cheap on a CPU, and memory runs out at once or never.
-                order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
-                for indices in index_batches(order, lengths, BATCH_TOKENS):
+                lengths = {i: len(each) for i, each in enumerate(ids) if each}
+                num_done += len(ids) - len(lengths)
+                # Longest first: memory runs out at once or never.
+                for indices in length_batches(lengths, BATCH_TOKENS, longest_first=True):
                     batch = pack([ids[i] for i in indices]).to(self.device)
                     pooled_BD = pool_tokens(self.model(batch), batch, settings.pooling)
                     vectors_BD[[first + i for i in indices]] = pooled_BD.cpu().numpy()

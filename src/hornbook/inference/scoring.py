@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.batch import Batch, pack
+from hornbook.batch import Batch, length_batches, pack
 from hornbook.config import checked
 from hornbook.devices import device_of
 from hornbook.inference.loaded import BATCH_TOKENS
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
-from hornbook.tasks.encoded import index_batches
 
 HEAD_TOKENS = 1024  # positions whose vocabulary logits are computed at once
 
@@ -169,11 +168,10 @@ def window_scores(
         ids = np.asarray(texts[window.text][window.first : window.end], np.int64)
         inputs.setdefault(ids.tobytes(), []).append(i)
     sequences, windows_of = [np.frombuffer(ids, np.int64) for ids in inputs], list(inputs.values())
-    lengths = [len(each) for each in sequences]
+    lengths = {i: len(each) for i, each in enumerate(sequences)}
     results: dict[int, Continuation] = {}
     num_tokens = 0
-    # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for indices in index_batches(sorted(range(len(sequences)), key=lengths.__getitem__), lengths, BATCH_TOKENS):
+    for indices in length_batches(lengths, BATCH_TOKENS):
         batch = pack([sequences[sequence] for sequence in indices])
         starts = {
             i: start for sequence, start in zip(indices, batch.offsets_host, strict=False) for i in windows_of[sequence]
@@ -214,10 +212,8 @@ def masked_scores(
         spans += [(i, first, min(first + step, len(text.positions))) for first in bounds]
     sizes = [(end - first) * len(texts[i].ids) for i, first, end in spans]
     num_remaining = np.bincount([i for i, _, _ in spans], minlength=len(texts))
-    # Sorted by length: neighbouring sequences of equal length share one attention call.
-    for indices in index_batches(
-        sorted(range(len(spans)), key=lambda i: len(texts[spans[i][0]].ids)), sizes, BATCH_TOKENS
-    ):
+    lengths = {index: len(texts[i].ids) for index, (i, _, _) in enumerate(spans)}
+    for indices in length_batches(lengths, BATCH_TOKENS, sizes):
         chosen = [spans[span] for span in indices]
         copies = [_masked_copies(texts[i], first, end, mask_id) for i, first, end in chosen]
         batch = pack([ids for each in copies for ids in each])

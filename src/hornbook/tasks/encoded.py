@@ -45,9 +45,11 @@ class EncodedExamples:
     def length_batches(self, max_tokens: int) -> Iterator[list[int]]:
         """All groups in batches of at most `max_tokens` tokens, those of short sequences first; a longer group is a
         batch of its own."""
+        from hornbook.batch import length_batches  # imports torch, which readers of data and reports do not need
+
         lengths = np.array([len(each) for each in self.ids]).reshape(-1, self.group_size)
-        order = np.argsort(lengths.max(1, initial=0), kind="stable").tolist()
-        return index_batches(order, lengths.sum(1).tolist(), max_tokens)
+        longest = dict(enumerate(lengths.max(1, initial=0).tolist()))
+        return length_batches(longest, max_tokens, lengths.sum(1).tolist())
 
     def batch(self, groups: Sequence[int], with_dataset_index: bool = False) -> "Batch":
         """These groups as a packed batch, sorted by length: neighbours of equal length are cheap on a CPU. With
@@ -61,7 +63,7 @@ class EncodedExamples:
 
     def packed(self, sequences: Sequence[int]) -> "Batch":
         """These sequences, in this order, as a packed batch."""
-        from hornbook.batch import pack  # imports torch, which readers of data and reports do not need
+        from hornbook.batch import pack
 
         batch = pack(
             [self.ids[i] for i in sequences],
@@ -72,20 +74,6 @@ class EncodedExamples:
             entities=None if self.entities is None else [self.entities[i] for i in sequences],
         )
         return batch if self.extra_streams is None else batch.with_streams(self.extra_streams.streams(sequences))
-
-
-def index_batches(order: Iterable[int], num_tokens: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Consecutive indices of `order` in batches of at most `max_tokens` tokens; a longer one is a batch of its own."""
-    batch: list[int] = []
-    tokens = 0
-    for index in order:
-        if batch and tokens + num_tokens[index] > max_tokens:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(index)
-        tokens += num_tokens[index]
-    if batch:
-        yield batch
 
 
 def mean_scorer(values: Mapping[str, np.ndarray]) -> Scorer:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hornbook.batch import pack
+from hornbook.batch import length_batches, pack
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.loaded import BATCH_TOKENS
-from hornbook.tasks.encoded import index_batches, l2_normalized
+from hornbook.tasks.encoded import l2_normalized
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.word_vectors import lookup, read_vectors
 
@@ -110,9 +110,7 @@ class WordFilling:
         the word. Tokens among the likeliest that are not whole words are dropped, as published."""
         masked = [copy for i, (encoding, words) in enumerate(texts) for copy in self._masked(i, encoding, words)]
         candidates: list[dict[int, tuple[str, ...]]] = [{} for _ in texts]
-        lengths = [len(copy.ids) for copy in masked]
-        order = sorted(range(len(masked)), key=lengths.__getitem__)
-        for indices in index_batches(order, lengths, BATCH_TOKENS):
+        for indices in length_batches({i: len(copy.ids) for i, copy in enumerate(masked)}, BATCH_TOKENS):
             copies = [masked[i] for i in indices]
             for copy, tokens in zip(copies, self._likeliest(copies), strict=True):
                 text, word = copy.owner
