@@ -86,8 +86,12 @@ def compare(
     _add_times(rows, models, inputs, settings, device, on_progress)
     _add_relative(rows)
     comparison = {
-        **{"hornbook": hornbook.__version__, **info, **settings},
-        **{"data": None if data is None else str(data), "devices": _devices(settings, device), "rows": rows},
+        "hornbook": hornbook.__version__,
+        **info,
+        **settings,
+        "data": None if data is None else str(data),
+        "devices": _devices(settings, device),
+        "rows": rows,
     }
     if out is not None:
         write_json(Path(out) / COMPARISON_FILE, comparison)
@@ -230,10 +234,13 @@ def _batches(encoded: EncodedExamples, size: int) -> list[Batch]:
 def _row(model: MeasuredModel, encoded: EncodedExamples, score: dict | None) -> dict[str, Any]:
     lengths, config = [len(each) for each in encoded.ids], model.model.config
     row = {
-        **{"name": model.name, "kind": model.kind},
+        "name": model.name,
+        "kind": model.kind,
         "family": str(read_json(model.folder / "config.json").get("model_type")),
-        **{"num_layers": config.num_layers, "width": config.width},
-        **{"bytes": model.num_bytes, "parameters": model.parameters},
+        "num_layers": config.num_layers,
+        "width": config.width,
+        "bytes": model.num_bytes,
+        "parameters": model.parameters,
         "flops": sum(map(model.flops, lengths)) / encoded.num_examples,
         "mean_tokens": sum(lengths) / encoded.num_examples,
     }

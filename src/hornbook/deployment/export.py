@@ -79,8 +79,12 @@ def export(
         _write(source, format, folder)
         record = RunFolder(folder, "export", (EXPORT_FILE,)).write_record(  # open_model reads it
             {
-                **{"model": str(model), "format": format, "data": compared_on},
-                **{"length": length, "threads": threads, "rounds": rounds},
+                "model": str(model),
+                "format": format,
+                "data": compared_on,
+                "length": length,
+                "threads": threads,
+                "rounds": rounds,
             },
             {"model": {"folder": str(source.folder.resolve()), "bytes": source.num_bytes}},
             family=source.model.family,

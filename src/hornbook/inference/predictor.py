@@ -219,9 +219,16 @@ class Predictor:
         """
         spec, data_set = self.read(data, **reading)
         scores: dict[str, Any] = {
-            **{"task": spec.name, "metric_for_best": spec.task.metrics[0]},
-            **{"splits": {}, "tables": {}, "examples": {}, "unlabelled": {}, "truncated_texts": {}},
-            **{"unknown_labels": [], "messages": list(data_set.messages), "problems": data_set.problems.to_dict()},
+            "task": spec.name,
+            "metric_for_best": spec.task.metrics[0],
+            "splits": {},
+            "tables": {},
+            "examples": {},
+            "unlabelled": {},
+            "truncated_texts": {},
+            "unknown_labels": [],
+            "messages": list(data_set.messages),
+            "problems": data_set.problems.to_dict(),
             "notes": self._training_data_notes(data_set),
         }
         unknown: set[str] = set()

@@ -61,10 +61,15 @@ def _layout(paths: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def with_pictures(explanation: dict[str, Any]) -> dict[str, Any]:
-    """An explanation, as `Explanation.to_dict` has it, with `drawn`: each answer's paths as SVG, None without
-    paths. At most `MAX_LISTED` paths of an answer remain."""
+    """An explanation, as `Explanation.to_dict` has it, whose answers have `drawn`, their paths as SVG (None without
+    paths), and `num_paths`; at most `MAX_LISTED` of their paths remain."""
     choices = [
-        choice | {"drawn": draw_paths(choice["paths"]), "paths": choice["paths"][:MAX_LISTED]}
+        choice
+        | {
+            "drawn": draw_paths(choice["paths"]),
+            "num_paths": len(choice["paths"]),
+            "paths": choice["paths"][:MAX_LISTED],
+        }
         for choice in explanation["choices"]
     ]
     return explanation | {"choices": choices}
@@ -72,8 +77,6 @@ def with_pictures(explanation: dict[str, Any]) -> dict[str, Any]:
 
 def write_explanation(path: Path, explanation: dict[str, Any], run: str) -> Path:
     """Writes the page of an explanation, as `Explanation.to_dict` has it."""
-    choices = sorted(explanation["choices"], key=lambda choice: -choice["probability"])
-    answers = [(choice, draw_paths(choice["paths"]), choice["paths"][:MAX_LISTED]) for choice in choices]
-    values = {"title": explanation["answer"], "found": explanation, "run": run, "answers": answers}
-    write_text(path, render("explained.html", **values))
+    found = with_pictures(explanation)
+    write_text(path, render("explained.html", title=found["answer"], found=found, run=run))
     return path

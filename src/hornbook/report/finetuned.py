@@ -307,8 +307,13 @@ def describe_baseline(folder: Path) -> dict:
     return {
         "kind": run["command"],
         "title": f"{task}: {run['command']} of {model or method or ''}",
-        **{"method": method, "model": model or None, "task": task, "data": data.get("path")},
-        **{"finished": bool(recorded), "scores": splits, "result": _first_dev_score(scores)},
+        "method": method,
+        "model": model or None,
+        "task": task,
+        "data": data.get("path"),
+        "finished": bool(recorded),
+        "scores": splits,
+        "result": _first_dev_score(scores),
         "lines": [
             ("method", method or ""),
             ("task", task or ""),

@@ -130,7 +130,10 @@ def _vectors(folder: Path) -> dict:
         "title": f"vectors of {graph}",
         "finished": bool(scores),
         "result": result,
-        **{"request": record["request"], "settings": settings, "scores": scores, "lines": lines},
+        "request": record["request"],
+        "settings": settings,
+        "scores": scores,
+        "lines": lines,
     }
 
 
@@ -191,7 +194,10 @@ def _unfinished_corpus(folder: Path) -> dict:
     shards = formatting.counted(num_shards, "shard")
     return {
         "kind": "unfinished corpus",
-        **{"num_shards": num_shards, "totals": totals, "bytes_read": done, "bytes_total": total},
+        "num_shards": num_shards,
+        "totals": totals,
+        "bytes_read": done,
+        "bytes_total": total,
         "lines": [
             ("so far", f"{formatting.amount(totals.get('tokens', 0))} tokens in {shards}"),
             ("read", f"{formatting.size(done)} of {formatting.size(total)}"),
@@ -242,7 +248,9 @@ def _model(folder: Path) -> dict:
         "num_tensors": len(shapes),
         **sizes,
         "has_tokenizer": has_tokenizer,
-        **{"task": task, "task_kind": kind and kind.name, "labels": labels},
+        "task": task,
+        "task_kind": kind and kind.name,
+        "labels": labels,
         "lines": [
             ("family", str(config.get("model_type") or "")),
             ("task", f"{task}: {kind.description}" if task and kind else task or ""),
@@ -320,7 +328,10 @@ def _tokenizer(folder: Path) -> dict:
     lines = [("method", method), ("vocabulary", f"{vocab_size:,} tokens"), ("special tokens", " ".join(special))]
     return {
         "kind": "tokenizer",
-        **{"model_kind": method, "vocab_size": vocab_size, "special_tokens": special, "lines": lines},
+        "model_kind": method,
+        "vocab_size": vocab_size,
+        "special_tokens": special,
+        "lines": lines,
     }
 
 

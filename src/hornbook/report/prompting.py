@@ -111,8 +111,11 @@ def describe_prompted(folder: Path) -> dict:
     return {
         "kind": "prompted task",
         "title": f"{task['name']}: prompts to {request['model']}",
-        **{"task": task["name"], "about": task["about"]},
+        "task": task["name"],
+        "about": task["about"],
         **{name: request[name] for name in ("model", "data", "shots", "seeds")},
-        **{"finished": is_finished, "result": "", "scores": scores},
+        "finished": is_finished,
+        "result": "",
+        "scores": scores,
         "lines": [*lines, ("warning", degenerate_note(scores) if scores else "")],
     }

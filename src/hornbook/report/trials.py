@@ -90,7 +90,9 @@ def describe_several(folder: Path) -> dict:
         "title": "label curve" if curve else "learning rates or seeds",
         "finished": trials is not None or bool(curve and curve.contents.get("finished")),
         "result": result,
-        **{"trials": trials and trials.contents, "curve": curve and curve.contents, "lines": lines},
+        "trials": trials and trials.contents,
+        "curve": curve and curve.contents,
+        "lines": lines,
     }
 
 
