@@ -8,7 +8,8 @@ import pytest
 
 from hornbook.data.build_state import BuildState
 from hornbook.files import read_json, refusing_damage
-from hornbook.interop.folder import load_model, weights_files
+from hornbook.interop.files import weights_files
+from hornbook.interop.folder import load_model
 from hornbook.lifecycle.run_folder import RunFolder
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe

@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "interop": {"models", "nn.int8", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
     "inference": {"nn", "models", "text", "data", "metrics", "tasks", "interop", "graph"},
-    "report": {"metrics", "tasks.task", "tasks.kinds", "interop.hub"},
+    "report": {"metrics", "tasks.task", "tasks.kinds", "interop.files", "interop.hub"},
     "graph": {"text", "data", "models", "train", "tasks"},
     "terminal": set(),
 }

@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 import hornbook as library
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder, load_model, save_model
-from hornbook.interop.hub import builtin_for, builtin_names, model_folder, write_int8_folder
+from hornbook.interop.hub import builtin_for, builtin_names, model_folder
 
 LIMIT = 16_000_000  # bytes
 TEXTS = [("A charming journey.", "good"), ("Dull and far too long.", "bad"), ("It made me smile.", "good")]
@@ -47,7 +47,7 @@ def test_int8_weights_are_within_half_a_step_of_the_floats(tmp_path, tiny_run):
 
 
 def test_damaged_scales_are_refused(tmp_path, tiny_run):
-    write_int8_folder(tiny_run, tmp_path)
+    save_model(tmp_path, load_folder(tiny_run)[0], weights="int8")
     stored = load_file(tmp_path / "model.safetensors")
     name = next(each for each in stored if each.endswith(".scale"))
     save_file(stored | {name: stored[name][:-1]}, tmp_path / "model.safetensors")

@@ -11,7 +11,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from hornbook.batch import pack
-from hornbook.interop.folder import WEIGHTS, load_folder, load_model, save_model
+from hornbook.interop.files import WEIGHTS
+from hornbook.interop.folder import load_folder, load_model, save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import MASKED_LOGIT
 from hornbook.text.tokenizer import Tokenizer

@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 from small_families import FAMILIES, VOCABULARY, moved, sequences
 
 from hornbook.batch import pack
-from hornbook.interop.folder import WEIGHTS, hf_weights, load_model, load_weights, read_weights, save_model
+from hornbook.interop.files import WEIGHTS
+from hornbook.interop.folder import hf_weights, load_model, load_weights, read_weights, save_model
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models.albert import Albert
 from hornbook.models.head_config import HeadConfig

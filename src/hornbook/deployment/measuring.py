@@ -17,7 +17,7 @@ from hornbook.config import checked
 from hornbook.files import read_json
 from hornbook.inference.predictor import Predictor
 from hornbook.inference.task_model import build_task_model, read_finished_record
-from hornbook.interop.folder import weights_files
+from hornbook.interop.files import weights_files
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_any
 from hornbook.models.flops import forward_flops, shape_of

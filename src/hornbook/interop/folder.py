@@ -10,23 +10,17 @@ from torch import Tensor, nn
 
 from hornbook.config import checked
 from hornbook.files import read_json, write_json, write_tensors
+from hornbook.interop.files import WEIGHTS, checked_config_file, weights_file, weights_files
 from hornbook.models import registry
 from hornbook.models.transformer import VOCABULARY_PADDING
 from hornbook.nn.int8 import WeightFormat, as_float, as_int8
 from hornbook.text.tokenizer import Tokenizer
 
-WEIGHTS = "model.safetensors"
-ONNX_FILE = "model.onnx"
 RESTORE = "the two files do not belong together; restore the right one"
 # Weights that are ignored: heads of fine-tuned folders, buffers of old ones and tied weights saved twice.
 IGNORED = ("classifier.", "qa_outputs.", "sequence_summary.", "score.", "multiple_choice_head.")
 IGNORED += ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
 IGNORED += (".decoder.", "lm_head.weight", "vocab_projector.weight")
-
-
-OTHER_FOLDERS = {"manifest.json": "a corpus", "index.json": "an index", "relations.tsv": "a graph"}
-OTHER_FOLDERS |= {"tokenizer.json": "a tokenizer"}  # which a corpus has too
-MOST_NAMED = 5
 
 
 def save_model(folder: Path, model: nn.Module, weights: WeightFormat = "float") -> None:
@@ -69,21 +63,6 @@ def _bias_twins(model: nn.Module) -> list[tuple[str, str]]:
     return [model.naming.tied_bias_names] if model.naming.tied_bias_names else []
 
 
-def checked_config_file(folder: Path) -> Path:
-    """The `config.json` of a model folder; raises a `ValueError` if the folder has none."""
-    file = folder / "config.json"
-    if file.is_file():
-        return file
-    models = sorted(str(each.parent) for each in folder.glob("*/config.json"))
-    if models:
-        raise ValueError(
-            f"{folder} is not a model folder, but holds {', '.join(models[:MOST_NAMED])}: give one of them"
-        )
-    kind = next((kind for name, kind in OTHER_FOLDERS.items() if (folder / name).is_file()), None)
-    holds = "" if kind is None else f", but {kind}"
-    raise ValueError(f"{folder} is not a model folder{holds}: it has no config.json")
-
-
 def load_model(folder: Path) -> nn.Module:
     """Loads the model of a folder, with the heads found in its weights. In evaluation mode, float32, on the CPU."""
     folder = Path(folder)
@@ -118,7 +97,7 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
 
 def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """Returns the weights under our names, each once, with checked shapes and the vocabulary not yet padded."""
-    file, config_file = _weights_file(folder), folder / "config.json"
+    file, config_file = weights_file(folder), folder / "config.json"
     weights = _normalized(model, weights)
     state, firsts, matched = model.state_dict(), first_names(model), {}
     hf_names = {
@@ -177,12 +156,6 @@ def _check_weight(name: str, weight: Tensor, shape: tuple[int, ...], file: Path,
         raise ValueError(f"{name} in {file} is {weight.dtype}, not floating point: copy the file again from its source")
 
 
-def _weights_file(folder: Path) -> Path:
-    """The file to name in an error."""
-    index = folder / f"{WEIGHTS}.index.json"
-    return index if index.exists() and not (folder / WEIGHTS).exists() else folder / WEIGHTS
-
-
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """Reads all tensors of a folder by name, from one safetensors file or from several with an index; matrices that are
     stored in int8 as float32."""
@@ -200,39 +173,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     try:
         return as_float(weights)
     except ValueError as error:
-        raise ValueError(f"{_weights_file(folder)} is damaged ({error}): copy it again from its source") from None
-
-
-def weights_files(folder: Path) -> list[Path]:
-    """Returns the weight files of a folder; pickles are refused."""
-    index = folder / f"{WEIGHTS}.index.json"
-    if (folder / WEIGHTS).exists():
-        return [folder / WEIGHTS]
-    if index.exists():
-        names = read_json(index).get("weight_map")
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ValueError(f"{index} has no weight_map of names to files: copy it again from its source")
-        if foreign := next((name for name in names.values() if Path(name).name != name), None):
-            raise ValueError(
-                f"{index} names {foreign!r}, which is not a file in its own folder: copy it again from its source"
-            )
-        return [folder / name for name in sorted(set(names.values()))]
-    pickles = sorted([*folder.glob("*model*.bin"), *folder.glob("*.pt"), *folder.glob("*.ckpt*")])
-    if pickles:
-        raise ValueError(
-            f"{pickles[0]} is a pickle, which can run arbitrary code when opened, and is refused; convert it with: "
-            'python -c "from transformers import AutoModelForPreTraining as M; '
-            f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
-        )
-    if (folder / ONNX_FILE).is_file():
-        raise ValueError(
-            f"{folder} holds an exported model ({ONNX_FILE}), which only predict, evaluate and compare can use: give "
-            "the original run or model"
-        )
-    raise ValueError(
-        f"{folder} has no {WEIGHTS}: it holds no model, or only a pickle, which is neither downloaded nor opened; "
-        "load it in transformers and save it with save_pretrained"
-    )
+        raise ValueError(f"{weights_file(folder)} is damaged ({error}): copy it again from its source") from None
 
 
 def weights_fingerprint(folder: Path) -> str:

@@ -1,15 +1,10 @@
 """Resolves the name of a model to a folder: an existing folder, one of the built-in models (small encoders with int8
 weights inside the package, which are used when no model is named), or a download from the Hugging Face Hub.
 
-`docs/builtin-models.md` has the commands that made the built-in models. The last of these is
-
-    python -m hornbook.interop.hub RUN FOLDER       # RUN as a folder with int8 weights
+`docs/builtin-models.md` has the commands that made the built-in models.
 """
 
 import itertools
-import json
-import shutil
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -111,23 +106,3 @@ def builtin_for(texts: Iterable[str]) -> str:
             "language, such as a run folder or a name on the Hugging Face Hub"
         )
     return DEFAULT
-
-
-def write_int8_folder(run: Path, out: Path) -> int:
-    """Writes the model and the tokenizer of a run to `out` with int8 weights; returns the size of the folder in
-    bytes."""
-    from hornbook.files import read_json, write_text
-    from hornbook.interop.folder import load_folder, save_model
-
-    model, tokenizer = load_folder(run)
-    tokenizer.save(out, model.config.max_positions, model.config.num_segments)
-    compact = json.dumps(read_json(out / "tokenizer.json"), ensure_ascii=False, separators=(",", ":"))
-    write_text(out / "tokenizer.json", compact)
-    save_model(out, model, weights="int8")
-    if (Path(run) / "README.md").is_file():
-        shutil.copy(Path(run) / "README.md", out)
-    return sum(file.stat().st_size for file in Path(out).iterdir())
-
-
-if __name__ == "__main__":
-    print(f"{write_int8_folder(Path(sys.argv[1]), Path(sys.argv[2])) / 1e6:.2f} MB")

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.extras import import_extra
 from hornbook.files import read_json, replacing
-from hornbook.interop.folder import ONNX_FILE, WEIGHTS, load_folder
+from hornbook.interop.files import ONNX_FILE, WEIGHTS
+from hornbook.interop.folder import load_folder
 from hornbook.models import registry
 from hornbook.models.head_config import HeadConfig, read_head_config
 from hornbook.models.heads import HEADS
@@ -95,14 +96,25 @@ def write_int8(source: Path, file: Path) -> None:
 
 
 class OnnxModel(nn.Module):
-    """An exported model that takes packed batches, as the original does. It has no parameters."""
+    """An exported model that takes packed batches, as the original does. It has no parameters. It runs on the CPU, on
+    `num_threads` threads (None: all cores)."""
 
     def __init__(
         self, file: Path, config: TransformerConfig, head_config: HeadConfig | None, num_threads: int | None = None
     ):
         super().__init__()
         self.file, self.config, self.head_config = Path(file), config, head_config
-        self.session = session(file, num_threads)
+        runtime = import_onnx("onnxruntime")
+        options = runtime.SessionOptions()
+        options.log_severity_level = 3  # errors only
+        if num_threads is not None:
+            options.intra_op_num_threads = num_threads
+            options.inter_op_num_threads = 1
+        try:
+            self.session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has no public error class
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{file} cannot be opened ({reason}): export the model again") from None
 
     def with_threads(self, num_threads: int) -> "OnnxModel":
         return OnnxModel(self.file, self.config, self.head_config, num_threads)
@@ -127,21 +139,6 @@ class OnnxModel(nn.Module):
         shape = (-1, batch.group_size, ids_NS.shape[1]) if rows_together(self.head_config) else ids_NS.shape
         inputs = {name: rows[name].reshape(shape) for name in input_names(self.config)}
         return self.session.run(list(output_names(self.head_config)), inputs), mask_NS
-
-
-def session(file: Path, num_threads: int | None = None):
-    """Opens a file as a CPU session on `num_threads` threads (none: all cores)."""
-    runtime = import_onnx("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3  # errors only
-    if num_threads is not None:
-        options.intra_op_num_threads = num_threads
-        options.inter_op_num_threads = 1
-    try:
-        return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has no public error class
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{file} cannot be opened ({reason}): export the model again") from None
 
 
 def open_onnx(folder: Path) -> OnnxModel:

@@ -21,13 +21,13 @@ def amount(value: float) -> str:
     return f"{rounded / size:.3g} {word}" if abs(rounded) >= 10 * size else f"{rounded / size:.2f} {word}"
 
 
-def parameters(trained: int | None, kept: int | None, thing: str = "") -> str:
+def parameters(trained: int | None, kept: int | None) -> str:
     """12.3 million; or 13.5 million (14.2 million in training) if only some of the trained parameters are kept."""
     if not trained:
         return ""
     if not kept or kept == trained:
-        return f"{amount(trained)}{thing}"
-    return f"{amount(kept)}{thing} ({amount(trained)} in training)"
+        return amount(trained)
+    return f"{amount(kept)} ({amount(trained)} in training)"
 
 
 def counted(value: int, thing: str) -> str:
@@ -36,10 +36,14 @@ def counted(value: int, thing: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """42 s; 12 min 5 s; 3 h 12 min; 2 days 4 h."""
+    """42 s; 12 min 5 s; 3 h 12 min; 2 days 4 h.
+
+    >>> duration(42), duration(59.7), duration(11520)
+    ('42 s', '1 min 0 s', '3 h 12 min')
+    """
     if not math.isfinite(seconds):
         return "unknown"
-    if seconds < 60:
+    if seconds < 59.5:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 3600:
@@ -72,8 +76,13 @@ def times(value: float) -> str:
 
 
 def size(num_bytes: float) -> str:
+    """A number of bytes.
+
+    >>> size(1234), size(999_999)
+    ('1.2 kB', '1.0 MB')
+    """
     for unit, word in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if num_bytes >= unit:
+        if num_bytes >= 0.99995 * unit:
             return f"{num_bytes / unit:.1f} {word}"
     return f"{num_bytes:.0f} bytes"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from hornbook.files import read_json, read_json_if_exists, refusing_damage
+from hornbook.interop.files import WEIGHTS, weights_files
 from hornbook.interop.hub import builtin_folder
 from hornbook.report import formatting
 from hornbook.report.experiment import describe_experiment
@@ -17,8 +18,6 @@ from hornbook.report.trials import describe_several, is_several
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.task import Task
 
-WEIGHTS = "model.safetensors"
-INDEX = f"{WEIGHTS}.index.json"
 VECTOR_INDEX = "index.json"  # of an index of embedded texts
 TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 # Keys of config.json by model family.
@@ -294,24 +293,13 @@ def _first(config: dict, names: tuple[str, ...]) -> object:
 
 def _shapes(folder: Path) -> dict[str, list[int]]:
     """The shape of every tensor, from the safetensors headers; the values are not read."""
-    if (folder / WEIGHTS).is_file():
-        names = [WEIGHTS]
-    elif (folder / INDEX).is_file():
-        with refusing_damage(folder / INDEX, "copy it again from its source"):
-            names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
-    else:
-        raise ValueError(
-            f"{folder} has a config.json but no {WEIGHTS}: copy the weights into it, or give another folder"
-        )
     shapes = {}
-    for name in names:
+    for file in weights_files(folder):
         try:
-            with safe_open(folder / name, framework="numpy") as opened:
+            with safe_open(file, framework="numpy") as opened:
                 shapes |= {key: opened.get_slice(key).get_shape() for key in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise ValueError(
-                f"{folder / name} is damaged or missing ({error}): copy it again from its source"
-            ) from None
+            raise ValueError(f"{file} is damaged or missing ({error}): copy it again from its source") from None
     return shapes
 
 

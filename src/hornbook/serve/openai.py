@@ -57,7 +57,7 @@ class CompletionRequest(BaseModel):
     """As in OpenAI's API, with top_k and repetition_penalty. Fields with an unsupported effect are refused; all other
     unknown fields are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(strict=True)
 
     model: str
     prompt: str | Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)] = ""

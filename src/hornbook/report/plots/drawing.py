@@ -98,11 +98,11 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
         return (sums[last] - sums[first]) / (counts[last] - counts[first])
 
 
-def thinned(x: np.ndarray, y: np.ndarray, most: int = MAX_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """At most `most` points: the minimum and the maximum of each segment, so no spike is lost."""
-    if len(x) <= most:
+def thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """At most `MAX_POINTS` points: the minimum and the maximum of each segment, so no spike is lost."""
+    if len(x) <= MAX_POINTS:
         return x, y
-    segments = np.array_split(np.arange(len(x)), most // 2)
+    segments = np.array_split(np.arange(len(x)), MAX_POINTS // 2)
     known = np.isfinite(y)
     low, high = np.where(known, y, np.inf), np.where(known, y, -np.inf)
     chosen = np.unique([i for rows in segments for i in (rows[low[rows].argmin()], rows[high[rows].argmax()])])

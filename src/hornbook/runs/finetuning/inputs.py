@@ -17,7 +17,8 @@ from hornbook.devices import chosen_device
 from hornbook.graph.grounding import Grounder, open_grounder
 from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.inference.opening import load
-from hornbook.interop.folder import checked_config_file, load_folder
+from hornbook.interop.files import checked_config_file
+from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import LANGUAGES, builtin_for, model_folder
 from hornbook.interop.sentence_transformers import EmbeddingSettings, read_embedding_settings
 from hornbook.interop.vocabulary import with_new_tokens

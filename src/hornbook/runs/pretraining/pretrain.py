@@ -22,7 +22,7 @@ from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
 from hornbook.inference.samples import write_samples
-from hornbook.interop.folder import checked_config_file
+from hornbook.interop.files import checked_config_file
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
