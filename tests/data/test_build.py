@@ -146,7 +146,7 @@ def test_a_file_that_changes_during_the_build_is_noticed(tokenizer_folder, tmp_p
     def change(_):
         (tmp_path / "b.txt").write_text("Quite another text.")
 
-    with pytest.raises(ValueError, match=r"b\.txt changed while"):
+    with pytest.raises(ValueError, match=r"b\.txt changed while .*another folder"):
         build_corpus(
             [tmp_path / "a.txt", tmp_path / "b.txt"],
             tokenizer_folder,
@@ -172,10 +172,16 @@ def test_the_tokenizer_may_already_lie_in_the_corpus_folder(tokenizer_folder, tm
 def test_nothing_to_read_is_one_sentence_and_can_be_put_right(tokenizer_folder, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"title": "Silver winter."}\n')
-    with pytest.raises(ValueError, match=r"no document could be read .*there are: title"):
+    with pytest.raises(ValueError, match=r"no document could be read .*there are: title") as error:
         build_corpus(path, tokenizer_folder, tmp_path / "out", workers=0)
+    assert str(error.value).count("text_column=") == 1
     manifest = build_corpus(path, tokenizer_folder, tmp_path / "out", workers=0, text_column="title")
     assert manifest["totals"]["documents"] == 1
+
+
+def test_duplicates_cannot_be_kept_without_near_duplicates(text_file, tokenizer_folder, tmp_path):
+    with pytest.raises(ValueError, match="near_duplicates= drops equal documents, too"):
+        build_corpus(text_file, tokenizer_folder, tmp_path / "out", deduplicate=False, near_duplicates=True)
 
 
 def test_mixed_files_and_their_problems(tokenizer_folder, tmp_path):

@@ -87,6 +87,16 @@ def test_a_corpus_without_them(tmp_path, tiny_tokenizer):
         build_corpus(tmp_path / "text.txt", tiny_tokenizer, tmp_path / "a", workers=0)
 
 
+def test_a_corpus_of_nothing_else_is_refused_and_leaves_the_folder_free(tmp_path, tiny_tokenizer):
+    for name in ("text.txt", "evaluation.txt"):
+        (tmp_path / name).write_text(f"{QUESTION}.")
+    with pytest.raises(ValueError, match=r"no document is left; 1 dropped for 13 consecutive words .* exclude="):
+        build_corpus(
+            tmp_path / "text.txt", tiny_tokenizer, tmp_path / "out", exclude=tmp_path / "evaluation.txt", workers=0
+        )
+    assert build_corpus(tmp_path / "text.txt", tiny_tokenizer, tmp_path / "out", workers=0)["totals"]["documents"] == 1
+
+
 def test_what_cannot_be_excluded_is_one_sentence(tmp_path):
     (tmp_path / "short.txt").write_text("Too short.")
     (tmp_path / "bad.json").write_text("{")

@@ -1,4 +1,3 @@
-import csv
 import gzip
 import json
 import lzma
@@ -9,7 +8,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from hornbook.data import readers
+from hornbook.data import csv_dialect, readers
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import FileReader, read_documents
 
@@ -148,7 +147,7 @@ def test_tables(tmp_path, monkeypatch):
     assert read(tmp_path / "b.csv", text_column="review")[0] == ["Good, really.", "Bad."]
     (tmp_path / "c.tsv").write_text('text\tid\nA "quote that is never closed\t1\nTwo\u2028lines.\t2\n')
     assert read(tmp_path / "c.tsv")[0] == ['A "quote that is never closed', "Two\u2028lines."]
-    assert [each.place for each in read_documents(tmp_path / "c.tsv")] == ["row 1", "row 2"]
+    assert [each.place for each in read_documents(tmp_path / "c.tsv")] == ["line 2", "line 3"]
     (tmp_path / "e.csv").write_text("text;a,b,c\nOne, really;1\nTwo;2\n")  # more commas in the header than delimiters
     assert read(tmp_path / "e.csv")[0] == ["One, really", "Two"]
     with pytest.raises(ValueError, match=r"none of the columns text.*there are: label, review.*text_column="):
@@ -160,14 +159,41 @@ def test_tables(tmp_path, monkeypatch):
     assert read(tmp_path / "d.csv.gz")[0] == texts
 
 
-def test_an_unclosed_quote_stays_within_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "FIELD_CHARACTERS", 1000)
-    limit = csv.field_size_limit(1000)
+@pytest.mark.parametrize("record_characters", [1 << 20, 1000])
+def test_an_unclosed_quote_affects_only_its_own_row(tmp_path, monkeypatch, record_characters):
+    monkeypatch.setattr(csv_dialect, "RECORD_CHARACTERS", record_characters)
+    monkeypatch.setattr(readers, "PART_CHARACTERS", 100)  # of the beginning in which quotes are detected
     (tmp_path / "a.csv").write_text('text\nOne.\n"Two.\n' + "More text.\n" * 1000)
-    try:
-        assert read(tmp_path / "a.csv") == (["One."], {"unreadable": 1})
-    finally:
-        csv.field_size_limit(limit)
+    texts, problems = read(tmp_path / "a.csv")
+    assert texts == ["One.", "Two.", *["More text."] * 1000]
+    assert problems == {"bad_quotes": 1}
+
+
+def test_a_line_that_is_too_long_ends_a_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "LINE_CHARACTERS", 1000)
+    (tmp_path / "a.csv").write_text("text\nOne.\n" + "long " * 300_000)
+    monkeypatch.setattr(readers, "SAMPLE_LINES", 2)
+    assert read(tmp_path / "a.csv") == (["One."], {"unreadable": 1})
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".csv"])
+def test_a_file_in_another_encoding_is_decoded(tmp_path, monkeypatch, suffix):
+    """Also if a character is at the end of a block and if the file begins with ASCII."""
+    korean = "한국어 위키백과는 한국어로 운영되는 백과사전이다"
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(f"text\n{korean}\n".encode("cp949") * 20)
+    problems = Problems()
+    text = "\n".join(document.text for document in read_documents(path, problems=problems))
+    assert text.count(korean) == 20 and "\ufffd" not in text
+    assert problems.to_dict()["other_encoding"]["examples"] == [{"file": str(path), "detail": "cp949"}]
+    monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", 61)
+    assert "\n".join(document.text for document in read_documents(path)) == text
+
+
+def test_damaged_utf8_stays_utf8(tmp_path):
+    (tmp_path / "a.txt").write_bytes("한국어 ".encode() * 100 + b"\xc7\xd1\xb1\xb9" * 20)
+    texts, problems = read(tmp_path / "a.txt")
+    assert texts[0].startswith("한국어") and "\ufffd" in texts[0] and problems.keys() == {"invalid_utf8"}
 
 
 def test_parquet(tmp_path):

@@ -135,8 +135,8 @@ def with_reading_options(*left_out: str) -> Callable[[Callable], Callable]:
 SAME_NAME = """
     add_prefix_space api_key append batch_tokens choices clean columns data delimiter device direction dtype encoding
     exclude executor flops graph held_out host join kind label layers links lr lr_search method minutes
-    minutes_each model normalize num_beams pair pooling processes reason recipe resume sbatch seeds shots slide steps
-    stop_after stride strict task text text_column texts tokens vectors where within_word word_vectors
+    minutes_each model near_duplicates normalize num_beams pair pooling processes reason recipe resume sbatch seeds
+    shots slide steps stop_after stride strict task text text_column texts tokens vectors where within_word word_vectors
 """
 OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} | {
     "augment.model": "--augment-model",

@@ -18,7 +18,15 @@ import numpy as np
 
 from hornbook import __version__
 from hornbook.config import checked
-from hornbook.data.build_state import SOURCES, BuildState, already_built, make_manifest, prepare_folder, remove_progress
+from hornbook.data.build_state import (
+    BUILD_AGAIN,
+    SOURCES,
+    BuildState,
+    already_built,
+    make_manifest,
+    prepare_folder,
+    remove_progress,
+)
 from hornbook.data.cleaning import CLEANERS
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
@@ -105,6 +113,8 @@ def build_corpus(
     check_documents(documents)
     if clean not in (None, *CLEANERS):
         raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or None, not {clean!r}")
+    if near_duplicates and not deduplicate:
+        raise ValueError("near_duplicates= drops equal documents, too: leave it out to keep duplicates")
     shard_tokens = checked(shard_tokens, int, "shard_tokens", low=1, high=LARGEST_SHARD_TOKENS)
     # Each worker takes about 160 MB, of which known words take 40 MB; all of them together stay under 2 GB.
     workers = min(num_cores(), MAX_WORKERS) if workers is None else workers
@@ -199,7 +209,7 @@ def read_batches(sources: Iterable[Source], state: BuildState, batch_characters:
 
 def _check_unchanged(source: Source) -> None:
     if not os.path.isfile(source.path) or Source.from_path(source.path) != source:
-        raise ValueError(f"{source.path} changed while the corpus was built: build again when it no longer changes")
+        raise ValueError(f"{source.path} changed while the corpus was built: when it no longer changes, {BUILD_AGAIN}")
 
 
 def _encode_in_order(
@@ -261,7 +271,6 @@ class _CorpusWriter:
         self._report(last=True)
         write_array(self._folder / "token_counts.npy", state.token_counts)
         manifest = make_manifest(state, self._vocab_size)
-        (self._folder / EXCLUDED).unlink(missing_ok=True)
         write_json(self._folder / MANIFEST, manifest)
         remove_progress(self._folder)
         return manifest

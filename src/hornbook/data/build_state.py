@@ -14,6 +14,7 @@ import numpy as np
 
 from hornbook import __version__
 from hornbook.config import checked
+from hornbook.data.contamination import EXCLUDED
 from hornbook.data.duplicates import RepeatedLines
 from hornbook.data.hash_set import SeenHashes
 from hornbook.data.problems import DROPPED, Problems
@@ -37,6 +38,7 @@ from hornbook.lifecycle.stopping import block_signals
 
 PROGRESS = "progress.json"
 OTHER_FOLDER = "choose another folder, or remove this one"
+BUILD_AGAIN = "build the corpus in another folder, or remove this one first"
 SOURCES = "sources.ndjson"  # the input files; not .jsonl, so that it is never an input itself
 KNOWN_FILES = ("tokenizer.json", "tokenizer_config.json", SOURCES)  # what a build writes before its progress
 # `words` are those of the tokenizer, which separates punctuation; `text_words` are separated by white space.
@@ -107,7 +109,8 @@ class BuildState:
 
 
 def remove_progress(folder: Path) -> None:
-    """Removes the state files, progress.json first, because the others are unused without it."""
+    """Removes the state files, progress.json before those that are unused without it."""
+    (folder / EXCLUDED).unlink(missing_ok=True)
     (folder / PROGRESS).unlink(missing_ok=True)
     for file in folder.glob("progress-*.np[yz]"):
         file.unlink()
@@ -137,7 +140,7 @@ def prepare_folder(
     of its files is in the folder."""
     state = _interrupted(folder, request, tokenizer, paths)
     if write_sources(folder / SOURCES, find_sources(paths)) != request["sources"]:
-        raise ValueError("input files changed during the build: build the corpus again when they no longer change")
+        raise ValueError(f"input files changed during the build: when they no longer change, {BUILD_AGAIN}")
     if state is None:
         state = BuildState(request, token_counts=np.zeros(tokenizer.vocab_size, np.int64), problems=problems)
         tokenizer.save(folder)

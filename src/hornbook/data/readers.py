@@ -4,7 +4,6 @@ Input that cannot be read yields a `Problem` at its position among the documents
 """
 
 import codecs
-import csv
 import io
 import json
 import re
@@ -14,16 +13,17 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from hornbook.data.csv_dialect import SAMPLE_LINES, detected, is_plain
+from hornbook.data.csv_dialect import SAMPLE_LINES, csv_records, detected, is_plain, plain_records
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of
+from hornbook.data.text_encoding import UTF_8, encoding_of
 
 DocumentBoundary = Literal["blank-line", "file"]
 TEXT_COLUMNS = ("text", "content", "document", "body")
 PART_CHARACTERS = 1_000_000
 JSON_LINE_BYTES = 32 << 20
-FIELD_CHARACTERS = 32 << 20  # longest field of a table
+LINE_CHARACTERS = 32 << 20  # longest line of a table
 PARQUET_BATCH_BYTES = 4 << 20
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -73,9 +73,14 @@ def check_documents(documents: str) -> None:
 
 def no_documents(problems: Problems) -> str:
     """The error message for files without any readable document."""
+    if num_excluded := problems.count("evaluation_text"):
+        return (
+            f"no document is left; {num_excluded:,} dropped for 13 consecutive words in common with exclude=: give "
+            "other files, or leave it out"
+        )
     reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
     reason = problems.most_frequent(*reasons, "empty_document", "line_too_long")
-    columns = sum(map(problems.count, ("no_text_column", "text_not_string", "null_text")))
+    columns = sum(map(problems.count, ("text_not_string", "null_text")))
     fix = "check the files" + (", or give the text column with text_column=" if columns else "")
     return f"no document could be read ({reason}): {fix}"
 
@@ -174,29 +179,35 @@ class FileReader:
         """The text column of a .csv or .tsv, whose first row has the names of the columns. Delimiter and quotes are
         detected in the first lines, as in tables of labelled examples."""
         decoder, suffix = _Decoder(self.path), format_of(self.path)[0]
-        csv.field_size_limit(max(csv.field_size_limit(), FIELD_CHARACTERS))
-        row_number = 0
+        bad_quotes: list[Problem] = []
+
+        def note_bad_quotes(place: str, error: str) -> None:
+            bad_quotes.append(Problem("bad_quotes", self.path, place, error))
+
+        place = "the start"
         try:
             lines = _lines(decoder.texts(self._bytes.blocks()))
             first = _first_lines(lines)
-            dialect = detected("".join(first), "\t" if suffix == ".tsv" else ",")
-            has_no_quotes = is_plain("".join(first), suffix, dialect, is_truncated=True)
-            quoting = csv.QUOTE_NONE if has_no_quotes else csv.QUOTE_MINIMAL
-            rows = csv.reader(chain(first, lines), **dialect.options, quoting=quoting)
-            names = next(rows, [])
+            sample, lines = "\n".join(first), chain(first, lines)
+            dialect = detected(sample, "\t" if suffix == ".tsv" else ",")
+            is_unquoted = is_plain(sample, suffix, dialect, is_truncated=True)
+            records = plain_records(lines) if is_unquoted else csv_records(lines, dialect, note_bad_quotes)
+            _, names = next(records, ("", []))
             column = self.text_column or _guess_column(names)
             index = names.index(column) if column in names else None
-            for row_number, fields in enumerate(rows, 1):
+            for place, fields in records:
                 yield from decoder.take_problems()
-                place = f"row {row_number}"
+                yield from bad_quotes
+                bad_quotes.clear()
                 if index is not None and len(fields) > index:
                     yield from self._row(fields[index], place)
                 elif fields:  # not a blank line
                     yield self._no_column(column, names, place)
-        except csv.Error as error:
-            detail = f"after row {row_number}: {error}; is a quote not closed?"
+        except _LineTooLong:
+            detail = f"after {place}: a line is longer than {LINE_CHARACTERS >> 20} million characters"
             self._bytes.failure = Problem("unreadable", self.path, detail=detail)
         yield from decoder.take_problems()
+        yield from bad_quotes
 
     def _linked_row(self, row: dict, place: str) -> Iterator[Document | Problem]:
         """The texts of a linked row as one document, a line each. Characters that are removed from other texts are
@@ -290,7 +301,8 @@ class FileReader:
 
 class _Decoder:
     """Decodes the bytes of a file to text with line feeds as line ends. Invalid bytes are replaced and NULs removed;
-    both are counted."""
+    both are counted. A file that is not UTF-8 from its first character beyond ASCII on is decoded as the encoding that
+    its bytes look like, as files of labelled examples are."""
 
     def __init__(self, path: str):
         self._path = path
@@ -302,14 +314,21 @@ class _Decoder:
         return problems
 
     def texts(self, blocks: Iterator[bytes]) -> Iterator[str]:
-        line_ends, pending = io.IncrementalNewlineDecoder(None, translate=True), b""
+        line_ends, other, pending, is_ascii = io.IncrementalNewlineDecoder(None, translate=True), None, b"", True
         for block in chain(blocks, [b""]):
             data, is_last = pending + block, not block
-            text, used = codecs.utf_8_decode(data, "replace", is_last)
-            pending = data[used:]
-            if num_invalid := _num_replaced(text, data[:used]):
-                line = self._line + text.count("\n", 0, text.index("\ufffd"))
-                self._problems.append(Problem("invalid_utf8", self._path, f"line {line}", count=num_invalid))
+            if other is None:
+                text, used = codecs.utf_8_decode(data, "replace", is_last)
+                num_invalid = _num_replaced(text, data[:used])
+                if num_invalid and is_ascii and (encoding := encoding_of(data[:used])) != UTF_8:
+                    other = codecs.getincrementaldecoder(encoding)("replace")
+                    self._problems.append(Problem("other_encoding", self._path, detail=encoding))
+                elif num_invalid:
+                    line = self._line + text.count("\n", 0, text.index("\ufffd"))
+                    self._problems.append(Problem("invalid_utf8", self._path, f"line {line}", count=num_invalid))
+                pending, is_ascii = data[used:], is_ascii and text.isascii()
+            if other is not None:
+                text, pending = other.decode(data, is_last), b""
             if nuls := text.count("\0"):
                 self._problems.append(Problem("nul_character", self._path, f"from line {self._line}", count=nuls))
             text = line_ends.decode(text.replace("\0", ""), final=is_last)
@@ -317,14 +336,18 @@ class _Decoder:
             yield text
 
 
+class _LineTooLong(Exception):
+    """Raised for a line of a table that is too long to be one."""
+
+
 def _lines(texts: Iterator[str]) -> Iterator[str]:
-    """The lines of a text that comes in blocks, with their line feeds; one longer than a field may be is an error."""
+    """The lines of a text that comes in blocks, without their line feeds."""
     pending = ""
     for text in texts:
         *lines, pending = (pending + text).split("\n")
-        yield from (f"{line}\n" for line in lines)
-        if len(pending) > FIELD_CHARACTERS:
-            raise csv.Error(f"a line is longer than {FIELD_CHARACTERS >> 20} million characters")
+        yield from lines
+        if len(pending) > LINE_CHARACTERS:
+            raise _LineTooLong
     if pending:
         yield pending
 
