@@ -136,6 +136,12 @@ def test_a_resumed_run_cannot_become_another(unbroken, tiny_corpus, change, said
         run(unbroken, tiny_corpus, resume=True, **change)
 
 
+def test_a_setting_that_does_not_fit_the_steps_leaves_no_run(tmp_path, tiny_corpus):
+    with pytest.raises(ValueError, match=r"checkpoint\.keep_at has step 5, but schedule\.steps=2"):
+        run(tmp_path / "run", tiny_corpus, steps=2, overrides={"checkpoint.keep_at": (5,)})
+    assert run(tmp_path / "run", tiny_corpus, steps=2, overrides={"checkpoint.keep_at": (2,)}).step == 2
+
+
 def test_a_changed_corpus_is_noticed(tmp_path, unbroken, tiny_corpus):
     copy = tmp_path / "run"
     shutil.copytree(unbroken, copy)

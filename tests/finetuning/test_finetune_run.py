@@ -15,7 +15,7 @@ from forked import begun, status_of
 
 import hornbook
 from hornbook import cli
-from hornbook.files import read_json
+from hornbook.files import read_json, write_json
 from hornbook.interop.folder import read_weights
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.finetuning import job
@@ -287,6 +287,15 @@ def test_resume_needs_only_the_folder(tmp_path, encoder):
         finetune(encoder, made_up(), out=tmp_path / "run", seed=0, resume=True, **QUIET)
     with pytest.raises(ValueError, match=r"task\.max_length is 16, not 32"):
         finetune(encoder, made_up(), out=tmp_path / "run", overrides={"task.max_length": "32"}, resume=True, **QUIET)
+
+
+def test_resume_takes_the_path_of_the_data_from_the_record(tmp_path, encoder):
+    write_json(tmp_path / "data.json", made_up(40))
+    with pytest.raises(ValueError, match=r"keep_at has step 99, but schedule\.steps="):
+        options = {"epochs": 1, "overrides": FAST | {"checkpoint.keep_at": (99,)}}
+        finetune(encoder, tmp_path / "data.json", out=tmp_path / "run", **options, **QUIET)
+    whole = finetune(encoder, tmp_path / "data.json", out=tmp_path / "run", epochs=1, overrides=FAST, **QUIET)
+    assert finetune(out=tmp_path / "run", resume=True, **QUIET).scores == whole.scores
 
 
 def test_a_wrong_column_does_not_take_the_folder(tmp_path, encoder):

@@ -34,7 +34,7 @@ class Diverged(RuntimeError):
 def train(run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
     """Starts or resumes the training in the folder `run`. Raises `Stopped` if a signal or `on_progress` stopped it
     before its last step. All processes that torchrun started call it with the same arguments."""
-    settings.refuse_steps_beyond_the_run()
+    settings.check_run(current_ranks().size)
     with run_lock(run):
         loop = _Loop(Path(run), job, settings, runtime, on_progress)
         try:
@@ -71,8 +71,6 @@ class _Loop:
         trained with. All ranks get the weights of the main one. `trained` has the parameters that are updated."""
         job, settings, runtime, ranks = self.job, self.settings, self.runtime, self.ranks
         is_sharded, ema_decay = settings.parallel.shard and ranks.size > 1, settings.optimizer.ema_decay
-        if is_sharded and ema_decay:
-            raise ValueError("optimizer.ema_decay needs whole weights on every device: set parallel.shard=false")
         module = job.module.to("cpu" if is_sharded else runtime.device)
         ranks.broadcast([*module.parameters(), *module.buffers()])
         self.sharded = None

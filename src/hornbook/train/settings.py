@@ -212,7 +212,11 @@ class LoopSettings(ValidatedSettings, group=""):
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
 
-    def refuse_steps_beyond_the_run(self) -> None:
+    def check_run(self, num_ranks: int) -> None:
+        """Raises a `ValueError` for settings that do not fit the steps or the processes of the run, which are known
+        later than the settings. To be called before the run is recorded: a recorded run keeps its settings."""
+        if self.parallel.shard and num_ranks > 1 and self.optimizer.ema_decay:
+            raise ValueError("optimizer.ema_decay needs whole weights on every device: set parallel.shard=false")
         if beyond := [step for step in self.checkpoint.keep_at if step > self.schedule.steps]:
             raise ValueError(
                 f"checkpoint.keep_at has step {beyond[0]:,}, but schedule.steps={self.schedule.steps:,}: use steps "

@@ -79,7 +79,8 @@ def finetune(
     Args:
         model: A run folder, a folder that `transformers` wrote, a Hugging Face name or a built-in model (`en`); by
             default the built-in model for the language of the texts.
-        data: A folder, a file, a data frame, a list of dictionaries, or a dictionary of these by split.
+        data: A folder, a file, a data frame, a list of dictionaries, or a dictionary of these by split; defaults to the
+            path that the resumed run was started with.
         task: The kind of task, or the name of a data set; defaults to that of the resumed run, or `classification`.
         out: The run folder; by default a new one under `runs/`.
         text, pair, label: The columns; inferred by default.
@@ -109,7 +110,9 @@ def finetune(
     >>> 0 <= result.score <= 1, len(result.predict(["A charming journey."]))
     (True, 1)
     """
-    task = task or (recorded_request(out).get("task") if resume else None) or "classification"
+    before = recorded_request(out) if resume else {}
+    data = before.get("data") if data is None else data
+    task = task or before.get("task") or "classification"
     if out is None:
         folders = (Path("runs") / f"{task}-{i}" for i in itertools.count(1))
         out = next(folder for folder in folders if not folder.exists())

@@ -48,6 +48,7 @@ from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome, TrainingJob
 from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
+from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
 from hornbook.train.settings import CheckpointSettings, OptimizerSettings, ScheduleSettings
@@ -257,6 +258,7 @@ def finetune_text(
     fingerprint = _fingerprint(texts)
     if run is None:
         settings = with_steps(settings, texts.train)
+        settings.check_run(current_ranks().size)
     else:
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
 

@@ -100,6 +100,7 @@ def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> Fi
         is_done = ranks.from_main(lambda: Checkpoints(out).is_trained(settings.schedule.steps))
     else:
         settings, runtime = planned(inputs)
+        settings.check_run(ranks.size)
     configure_torch(runtime)
     inputs = inputs.replaced(settings=settings)
     job, model = build_job(inputs, runtime, log)

@@ -18,7 +18,7 @@ from hornbook.report.trials import TRIALS, draw, read_trials
 from hornbook.runs.finetuning.inputs import Inputs
 from hornbook.runs.finetuning.published import searched_lrs
 from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
-from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
+from hornbook.runs.finetuning.single_run import FinetuneResult, planned, run_once
 from hornbook.train.job import OnProgress
 from hornbook.train.parallel.ranks import current_ranks
 
@@ -30,6 +30,7 @@ def run_trials(
     request = inputs.request
     folder = sweep_folder(out, request)
     if not folder.has_record:
+        planned(inputs)[0].check_run(current_ranks().size)
         folder.write_record(request.to_dict(), {}, seeds=seeds, lr_search=lr_search)
     first_seed, trials = inputs.settings.runtime.seed, {}
 

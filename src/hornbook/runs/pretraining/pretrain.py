@@ -200,6 +200,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     if recipe == "budget":
         log(description(settings, request))
     run = dataclasses.replace(run, settings=with_validations(settings, run.num_held_out_tokens))
+    run.settings.check_run(current_ranks().size)
     write_run(folder, request, run, recipe, teacher)
     return run
 
