@@ -10,7 +10,7 @@ from word_rules import FAST, tiny_encoder
 
 from hornbook.evaluation.baselines import tagger
 from hornbook.evaluation.baselines.baseline import baseline
-from hornbook.evaluation.baselines.linear import fit_classes, fit_several
+from hornbook.evaluation.baselines.linear import fit_logistic, fit_multi_label
 from hornbook.evaluation.baselines.probe import probe
 from hornbook.evaluation.label_curve import label_curve
 from hornbook.train.job import Outcome, Stopped
@@ -152,26 +152,26 @@ def test_bad_requests_say_what_to_do(tmp_path, encoder, task, arguments, words):
 def test_a_class_that_training_lacks_is_never_predicted(random):
     rows = random.normal(size=(40, 3)).astype(np.float32)
     numbers = np.where(rows[:, 0] > 0, 3, 1)
-    scores = fit_classes(rows, numbers, 5, seed=0).score(rows)
+    scores = fit_logistic(rows, numbers, 5, seed=0).decision_function(rows)
     assert scores.shape == (40, 5)
     assert (scores.argmax(1) == numbers).mean() > 0.9
     assert scores[:, [0, 2, 4]].max() < scores[:, [1, 3]].min()
-    assert fit_classes(rows, np.full(40, 2), 5, seed=0).score(rows).argmax(1).tolist() == [2] * 40
+    assert fit_logistic(rows, np.full(40, 2), 5, seed=0).decision_function(rows).argmax(1).tolist() == [2] * 40
 
 
 def test_a_class_that_never_or_always_holds(random):
     rows = random.normal(size=(60, 3)).astype(np.float32)
     holds = np.stack([rows[:, 0] > 0, np.zeros(60), np.ones(60)], 1).astype(int)
-    scores = fit_several(rows, holds, seed=0).score(rows)
+    scores = fit_multi_label(rows, holds, seed=0).decision_function(rows)
     assert ((scores > 0) == holds).mean(0).tolist() == pytest.approx([1, 1, 1], abs=0.1)
     assert ((scores[:, 1:] > 0) == holds[:, 1:]).all()
 
 
-def test_the_strength_follows_the_data(random):
+def test_c_follows_the_data(random):
     """Labels of chance want weights near 0; labels of a rule do not."""
     rows = random.normal(size=(200, 20)).astype(np.float32)
     rule, noise = (rows[:, 0] > 0).astype(int), random.integers(0, 2, 200)
-    assert fit_classes(rows, noise, 2, seed=0).strength < fit_classes(rows, rule, 2, seed=0).strength
+    assert fit_logistic(rows, noise, 2, seed=0).params["C"] < fit_logistic(rows, rule, 2, seed=0).params["C"]
 
 
 def test_where_matthews_decides_one_class_for_all_is_not_chosen(random):
@@ -179,7 +179,9 @@ def test_where_matthews_decides_one_class_for_all_is_not_chosen(random):
     numbers = (np.arange(320) % 8 == 0).astype(int)
     rows = random.normal(size=(320, 200)).astype(np.float32)
     rows[:, 0] += 1.2 * numbers
-    assert fit_classes(rows, numbers, 2, seed=0).strength < fit_classes(rows, numbers, 2, 0, "matthews").strength
+    assert (
+        fit_logistic(rows, numbers, 2, seed=0).params["C"] < fit_logistic(rows, numbers, 2, 0, "matthews").params["C"]
+    )
 
 
 def test_the_steps_of_the_bilstm_are_not_captured(tmp_path, encoder, monkeypatch):

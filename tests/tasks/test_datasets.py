@@ -21,9 +21,9 @@ def test_every_line_is_whole(name):
     entry = KNOWN[name]
     assert entry.name == name == name.lower()
     assert entry.metrics and set(entry.metrics) <= METRICS[entry.kind]
-    assert "f1" not in entry.metrics or entry.kind == "spans" or entry.positive, "whose F1?"
+    assert "f1" not in entry.metrics or entry.kind == "spans" or entry.pos_label, "whose F1?"
     assert entry.layout.files and callable(entry.layout.read) and callable(entry.custom_layout.from_tables)
-    assert entry.positive is None or entry.positive in entry.labels
+    assert entry.pos_label is None or entry.pos_label in entry.labels
 
 
 @pytest.mark.parametrize(

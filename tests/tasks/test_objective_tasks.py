@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.objective import TaskObjective, class_weights
+from hornbook.tasks.objective import TaskObjective, balanced_class_weights
 from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
 
@@ -146,7 +146,7 @@ def test_class_weights_are_those_of_torch(random, name):
 
 def test_class_weights_make_every_class_count_the_same():
     labels = np.array([0, 0, 0, 0, 1, 1, 2, -1, -1])
-    weights = class_weights(labels, 4)
+    weights = balanced_class_weights(labels, 4)
     sums = [float(weights[label]) * int((labels == label).sum()) for label in range(3)]
     assert sums == pytest.approx([7 / 4] * 3)
     assert torch.isfinite(weights).all(), "a class that never occurs"

@@ -24,7 +24,7 @@ class RegisteredTask:
     layout: FileLayout
     metrics: tuple[str, ...]
     labels: tuple[str, ...] = ()
-    positive: str | None = None  # the class whose F1 is reported
+    pos_label: str | None = None  # the class whose F1 is reported
     submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for each test split
     allows_no_answer: bool = False  # a question may have no answer
     batch_size: int = 32
@@ -68,8 +68,8 @@ MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
 REGISTERED = (
     _glue("cola", texts.COLA, ("matthews", "accuracy"), BINARY),
     _glue("sst-2", texts.SST2, ("accuracy",), BINARY),
-    _glue("mrpc", texts.MRPC, ("f1", "accuracy"), BINARY, positive="1"),
-    _glue("qqp", texts.QQP, ("f1", "accuracy"), BINARY, positive="1"),
+    _glue("mrpc", texts.MRPC, ("f1", "accuracy"), BINARY, pos_label="1"),
+    _glue("qqp", texts.QQP, ("f1", "accuracy"), BINARY, pos_label="1"),
     _glue("mnli", texts.MNLI, ("accuracy",), THREE_WAY, submissions=MNLI_SUBMISSIONS),
     _glue("qnli", texts.QNLI, ("accuracy",), TWO_WAY),
     _glue("rte", texts.RTE, ("accuracy",), TWO_WAY),

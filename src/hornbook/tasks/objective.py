@@ -73,8 +73,8 @@ class TaskObjective:
         return *HEADS[self.head_config.output].losses(self.head_config, outputs, values), weights
 
 
-def class_weights(features_labels: np.ndarray, num_labels: int) -> Tensor:
+def balanced_class_weights(labels: np.ndarray, num_labels: int) -> Tensor:
     """Weights (L) that give every class the same total weight: N / (L x number of its examples)."""
-    known = features_labels[features_labels >= 0]
+    known = labels[labels >= 0]
     counts = np.bincount(known, minlength=num_labels)
     return torch.from_numpy(len(known) / (num_labels * np.maximum(counts, 1))).float()

@@ -18,20 +18,20 @@ from hornbook.tasks.task import Predict, Task
 from hornbook.train.randomness import sample_of
 
 Matrix = Any  # a NumPy array or a SciPy sparse matrix
-Score = Callable[[Matrix], np.ndarray]  # N x F to N x L
-DENSE_STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # C, for columns of variance 1
-SPARSE_STRENGTHS = (1e-1, 1.0, 1e1, 1e2, 1e3)  # C, for rows of length 1
+DecisionFunction = Callable[[Matrix], np.ndarray]  # N x F to N x L
+DENSE_CS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # for columns of variance 1
+SPARSE_CS = (1e-1, 1.0, 1e1, 1e2, 1e3)  # for rows of length 1
 ALPHAS = tuple(np.logspace(-2, 6, 17))
 NUM_FOLDS = 5
-FEW = 2_000  # examples up to which all folds are used; beyond, one fold is enough
+MAX_FOR_ALL_FOLDS = 2_000  # examples; beyond, one fold is enough
 MAX_WORDS = 50_000  # training words at most for regression on words, which holds all of them in memory
-MANY = 10_000  # examples at most for choosing the strength, which hardly depends on their number
+MAX_FOR_CV = 10_000  # examples for choosing C, which hardly depends on their number
 MAX_ITERATIONS = 300
 
 
 class Fitted(NamedTuple):
-    score: Score
-    strength: float | list[float] | None  # C (one per class for multi-label), or alpha for numbers
+    decision_function: DecisionFunction
+    params: dict[str, Any]  # C (multi-label: one per class; one class only: none), or alpha of ridge regression
 
 
 def fit_texts(labelled: Labelled, features: Callable[[list], Matrix]) -> tuple[Predict, dict[str, Any]]:
@@ -40,56 +40,58 @@ def fit_texts(labelled: Labelled, features: Callable[[list], Matrix]) -> tuple[P
     model = fit_labels(task, features(train), task.targets(train), seed)
 
     def predict(examples: list) -> list:
-        return task.decode(list(model.score(features(examples))), None, examples)
+        return task.decode(list(model.decision_function(features(examples))), None, examples)
 
-    return predict, {"strength": model.strength}
+    return predict, model.params
 
 
 def fit_labels(task: Task, features: Matrix, targets: np.ndarray, seed: int) -> Fitted:
     """The linear model for the problem type of a task, fitted on one target per row; unknown classes are left out."""
     if task.problem_type == "regression":
-        return fit_number(features, targets)
+        return fit_ridge(features, targets)
     if task.problem_type == "multi_label_classification":
-        return fit_several(features, targets, seed)
+        return fit_multi_label(features, targets, seed)
     known = targets >= 0
-    return fit_classes(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])
+    return fit_logistic(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])
 
 
-def fit_classes(features: Matrix, targets: np.ndarray, num_labels: int, seed: int, metric_for_best: str = "") -> Fitted:
+def fit_logistic(
+    features: Matrix, targets: np.ndarray, num_labels: int, seed: int, metric_for_best: str = ""
+) -> Fitted:
     """Logistic regression for one of `num_labels` classes. Classes without training examples are never predicted."""
     classes = np.unique(targets)
     if len(classes) == 1:
-        return Fitted(lambda x: _spread(np.zeros((x.shape[0], 1)), classes, num_labels), None)
-    strength = _best_strength(features, targets, seed, metric_for_best)
-    model = _logistic(features, strength)
+        return Fitted(lambda x: _spread(np.zeros((x.shape[0], 1)), classes, num_labels), {})
+    best_c = _best_c(features, targets, seed, metric_for_best)
+    model = _logistic(features, best_c)
     _quietly(model.fit, features, targets)
 
-    def score(x: Matrix) -> np.ndarray:
+    def decision_function(x: Matrix) -> np.ndarray:
         logits = model.decision_function(x)
         logits = np.stack([np.zeros_like(logits), logits], 1) if logits.ndim == 1 else logits
         return _spread(logits, classes, num_labels)
 
-    return Fitted(score, strength)
+    return Fitted(decision_function, {"C": best_c})
 
 
-def fit_several(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
+def fit_multi_label(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
     """A separate logistic regression per class (multi-label); `holds` is N x L of 0 and 1."""
-    models = [fit_classes(features, column.astype(int), 2, seed) for column in holds.T]
+    models = [fit_logistic(features, column.astype(int), 2, seed) for column in holds.T]
 
-    def score(x: Matrix) -> np.ndarray:
-        logits = [model.score(x) for model in models]
+    def decision_function(x: Matrix) -> np.ndarray:
+        logits = [model.decision_function(x) for model in models]
         return np.stack([each[:, 1] - each[:, 0] for each in logits], 1)
 
-    return Fitted(score, [model.strength for model in models])
+    return Fitted(decision_function, {"C": [model.params.get("C") for model in models]})
 
 
-def fit_number(features: Matrix, targets: np.ndarray) -> Fitted:
-    """Ridge regression; its strength is chosen by generalised cross-validation."""
+def fit_ridge(features: Matrix, targets: np.ndarray) -> Fitted:
+    """Ridge regression; its alpha is chosen by generalised cross-validation."""
     from sklearn.linear_model import RidgeCV
 
     model = _scaled(features, RidgeCV(ALPHAS))
     _quietly(model.fit, features, targets)
-    return Fitted(lambda x: model.predict(x)[:, None], float(model[-1].alpha_))
+    return Fitted(lambda x: model.predict(x)[:, None], {"alpha": float(model[-1].alpha_)})
 
 
 def sampled_words(num_words: int, seed: int, log: Log) -> np.ndarray:
@@ -107,10 +109,10 @@ def _spread(logits: np.ndarray, classes: np.ndarray, num_labels: int) -> np.ndar
     return all_logits
 
 
-def _logistic(features: Matrix, strength: float) -> Any:
+def _logistic(features: Matrix, c: float) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    return _scaled(features, LogisticRegression(C=strength, max_iter=MAX_ITERATIONS))
+    return _scaled(features, LogisticRegression(C=c, max_iter=MAX_ITERATIONS))
 
 
 def _scaled(features: Matrix, model: Any) -> Any:
@@ -120,29 +122,29 @@ def _scaled(features: Matrix, model: Any) -> Any:
     return make_pipeline(StandardScaler() if isinstance(features, np.ndarray) else "passthrough", model)
 
 
-def _best_strength(features: Matrix, targets: np.ndarray, seed: int, metric_for_best: str) -> float:
+def _best_c(features: Matrix, targets: np.ndarray, seed: int, metric_for_best: str) -> float:
     """The best C by cross-validation on the classes with two or more examples; the middle one without two of those."""
     from sklearn.metrics import log_loss, matthews_corrcoef
     from sklearn.model_selection import StratifiedKFold
 
-    strengths = DENSE_STRENGTHS if isinstance(features, np.ndarray) else SPARSE_STRENGTHS
-    if len(targets) > MANY:
-        sample = np.sort(np.random.default_rng(seed).permutation(len(targets))[:MANY])
+    candidates = DENSE_CS if isinstance(features, np.ndarray) else SPARSE_CS
+    if len(targets) > MAX_FOR_CV:
+        sample = np.sort(np.random.default_rng(seed).permutation(len(targets))[:MAX_FOR_CV])
         features, targets = features[sample], targets[sample]
     _, inverse, counts = np.unique(targets, return_inverse=True, return_counts=True)
     if (counts > 1).sum() < 2:
-        return strengths[len(strengths) // 2]
+        return candidates[len(candidates) // 2]
     features, targets = features[counts[inverse] > 1], targets[counts[inverse] > 1]
     num_folds = min(NUM_FOLDS, int(counts[counts > 1].min()))
     splits = list(StratifiedKFold(num_folds, shuffle=True, random_state=seed % 2**32).split(features, targets))
-    if len(targets) > FEW:
+    if len(targets) > MAX_FOR_ALL_FOLDS:
         splits = splits[:1]
     gold, classes = np.concatenate([targets[held_out] for _, held_out in splits]), np.unique(targets)
     scores = []
-    for strength in strengths:
+    for c in candidates:
         of_folds = []
         for train, held_out in splits:
-            model = _logistic(features, strength)
+            model = _logistic(features, c)
             _quietly(model.fit, features[train], targets[train])
             of_folds.append(model.predict_proba(features[held_out]))
         probabilities = np.concatenate(of_folds)
@@ -150,7 +152,7 @@ def _best_strength(features: Matrix, targets: np.ndarray, seed: int, metric_for_
             scores.append(matthews_corrcoef(gold, classes[probabilities.argmax(1)]))
         else:
             scores.append(-log_loss(gold, probabilities, labels=classes))
-    return strengths[int(np.argmax(scores))]
+    return candidates[int(np.argmax(scores))]
 
 
 def _quietly(fit: Callable, *arguments: Any) -> None:

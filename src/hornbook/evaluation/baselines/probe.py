@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import Fitted, fit_classes, fit_labels, sampled_words
+from hornbook.evaluation.baselines.linear import Fitted, fit_labels, fit_logistic, sampled_words
 from hornbook.evaluation.baselines.scored_folder import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
@@ -112,12 +112,12 @@ def probe_inputs(
 
     def predict(name: str, examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
-        logits = fitted.score(_vectors(inputs, encoded, chosen, pooling))
+        logits = fitted.decision_function(_vectors(inputs, encoded, chosen, pooling))
         if task.label_scope == "choice":
             logits = (logits[:, 1] - logits[:, 0]).reshape(-1, encoded.group_size)
         return task.decode(list(logits), encoded, examples)
 
-    return finish(out, inputs, predict, {"strength": fitted.strength, "width": vectors.shape[1]})
+    return finish(out, inputs, predict, {**fitted.params, "width": vectors.shape[1]})
 
 
 def _check(task: Task, method: str, pooling: str | None) -> None:
@@ -152,7 +152,7 @@ def _fit(inputs: Inputs, vectors: np.ndarray, encoded: EncodedExamples) -> Fitte
     # Each choice is classified as right or wrong; the likeliest per question is chosen.
     if task.label_scope == "choice":
         is_right = np.tile(np.arange(encoded.group_size), encoded.num_groups) == encoded.labels
-        return fit_classes(vectors, is_right.astype(int), 2, seed)
+        return fit_logistic(vectors, is_right.astype(int), 2, seed)
     return fit_labels(task, vectors, encoded.labels[:: encoded.group_size], seed)
 
 
@@ -174,13 +174,13 @@ def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> TaskRes
         for row, token in rows_of[sequences[i]]:
             vectors[row], labels[row] = states[token], encoded.token_labels[sequences[i]][token]
     num_labels = inputs.spec.task.head_config.num_labels
-    fitted = fit_classes(vectors, labels, num_labels, inputs.settings.runtime.seed)
+    fitted = fit_logistic(vectors, labels, num_labels, inputs.settings.runtime.seed)
 
     def predict(name: str, examples: list[Example]) -> list:
         encoded = inputs.encode(examples)
         logits = [np.zeros((len(each), num_labels)) for each in encoded.ids]
         for i, states in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, "none"):
-            logits[i] = fitted.score(states)
+            logits[i] = fitted.decision_function(states)
         return inputs.spec.task.decode(logits, encoded, examples)
 
-    return finish(out, inputs, predict, {"strength": fitted.strength, "words": len(positions), "width": width})
+    return finish(out, inputs, predict, {**fitted.params, "words": len(positions), "width": width})

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.evaluation.baselines.linear import fit_classes, fit_texts, sampled_words
+from hornbook.evaluation.baselines.linear import fit_logistic, fit_texts, sampled_words
 from hornbook.evaluation.baselines.tfidf import TOKEN, nearest_choice
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
@@ -51,17 +51,19 @@ def _fit_words(labelled: Labelled, average: Average, log: Log) -> tuple[Predict,
     rows = np.concatenate([features(each) for each in train])
     tags = np.array([label_ids[tag] for each in train for tag in each.tags])
     sample = sampled_words(len(tags), labelled.settings.runtime.seed, log)
-    model = fit_classes(rows[sample], tags[sample], len(labels), labelled.settings.runtime.seed)
+    model = fit_logistic(rows[sample], tags[sample], len(labels), labelled.settings.runtime.seed)
 
     def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
         predictions = []
         for each in examples:
-            probabilities = softmax(model.score(features(each))) if each.words else np.zeros((0, len(labels)))
+            probabilities = (
+                softmax(model.decision_function(features(each))) if each.words else np.zeros((0, len(labels)))
+            )
             tags = tuple(labels[i] for i in probabilities.argmax(1))
             predictions.append(TagPrediction(tags, tuple(probabilities.max(1, initial=0).tolist())))
         return predictions
 
-    return predict, {"strength": model.strength}
+    return predict, model.params
 
 
 def averages(source: str | None, model: str | None, examples: Iterable[Example], log: Log) -> Average:

@@ -37,7 +37,7 @@ from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.model_files import load_models, save_models
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
-from hornbook.tasks.objective import TaskObjective, class_weights
+from hornbook.tasks.objective import TaskObjective, balanced_class_weights
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
@@ -194,7 +194,7 @@ def label_objective(inputs: Inputs) -> TaskObjective | SimilarityObjective:
     if not head_config.output_type.has_labels or head_config.problem_type != "single_label_classification":
         raise ValueError("task.class_weights is for single-label classification and tagging: leave it out here")
     labels = np.concatenate(encoded.token_labels) if head_config.output_type.per_token else encoded.labels
-    return TaskObjective(head_config, class_weights(labels, head_config.num_labels))
+    return TaskObjective(head_config, balanced_class_weights(labels, head_config.num_labels))
 
 
 def with_teacher(

@@ -80,7 +80,7 @@ class Classification(SequenceTask):
 
     @classmethod
     def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
-        positive = registered.positive if registered.positive in data.labels else None
+        positive = registered.pos_label if registered.pos_label in data.labels else None
         return super().details_for(registered, data) | {"positive": positive}
 
     @classmethod
