@@ -36,7 +36,7 @@ from hornbook.runs.finetuning.published import settings_for
         ("optimizer.lr = 1e-3", "schedule.steps = 5", r"cannot set schedule\.steps"),
         ("min = 0.0", 'min = 0.0\nmetric = "speed"', "has metric|one of score"),
         ("[equal]", "[equal", "not valid TOML"),
-        ('metric = "accuracy"', 'parts = "by article"', "has no articles"),
+        ('metric = "accuracy"', 'split = "by article"', "has no articles"),
         ('metric = "accuracy"', 'metric = "acuracy"', "has no metric 'acuracy': use one of accuracy, macro_f1"),
     ],
 )

@@ -40,7 +40,7 @@ preset = "gpt2-small"
 [[arms]]
 name = "hybrid"
 preset = "gpt2-small"
-reads.pairs = "fused"
+directions.pairs = "fused"
 settings.objective.mlm_fraction = 0.5
 [[tasks]]
 name = "pairs"
@@ -168,8 +168,10 @@ def test_refusals(place, tmp_path):
     refused("words = 3000", "words = 100", "would read .* words in 1 steps, more than the 100")
     refused("words = 3000", "words = 3000\nflops = 1e9", "both set the length")
     refused("seeds = [0, 1]", "seeds = [0, 1]", "leave it out", minutes_each=1.0)
-    refused('reads.pairs = "fused"', 'reads.pairs = "right"', "reads 'right': use causal, bidirectional, fused")
-    refused('reads.pairs = "fused"', 'reads.other = "causal"', "reads 'other', which is no task")
+    refused(
+        'directions.pairs = "fused"', 'directions.pairs = "right"', "reads 'right': use causal, bidirectional, fused"
+    )
+    refused('directions.pairs = "fused"', 'directions.other = "causal"', "reads 'other', which is no task")
     refused('task = "minimal-pairs"', 'task = "minimal-pairs"\nmetric = "accuracy"', "is not fine-tuned on")
 
 

@@ -117,7 +117,7 @@ def test_spans(tmp_path):
     rows = {"train": asked * 15, "dev": asked}
     found = baseline("tfidf", rows, "spans-or-none", tmp_path / "tfidf")
     assert found.scores["dev"]["NoAns_exact"]["value"] == 1.0  # no word of the question is in the passage
-    assert "dev, threshold chosen on a part of train" in found.scores
+    assert "dev, threshold chosen on a split of train" in found.scores
     none = baseline("majority", rows, "spans-or-none", tmp_path / "majority")
     assert none.scores["dev"]["exact"]["value"] == 0.5
     with pytest.raises(ValueError, match="tfidf"):

@@ -27,7 +27,7 @@ example = "{text} is"
 separator = "\\n"
 gold = "label"
 metrics = ["exact", "f1"]
-[writing]
+[generation]
 max_new_tokens = 4
 """
 

@@ -93,7 +93,7 @@ def test_written_answers_are_those_of_generate(gpt, writing):
     for prompt, reply in zip(PROMPTS, found, strict=True):
         assert reply.extra["generated"] == gpt.generate(prompt.text, 4, temperature=0)[0].text
         assert reply.text == reply.extra["generated"].strip()
-    drawing = replace(writing, writing=GenerationSettings(max_new_tokens=8, temperature=1.0, top_k=2))
+    drawing = replace(writing, generation=GenerationSettings(max_new_tokens=8, temperature=1.0, top_k=2))
     texts = [
         [each.extra["generated"] for each in PromptEvaluator(drawing, gpt).ask(items, PROMPTS, seed, lambda done: None)]
         for seed in (0, 1, 0)
@@ -108,7 +108,7 @@ def test_a_stop_word_is_not_the_last_word(gpt, writing):
     items = [Item(str(i), {}, ("red",)) for i in range(len(prompts))]
     found = {}
     for stop_words in (True, False):
-        task = replace(writing, writing=GenerationSettings(max_new_tokens=6, keep="word", stop_words=stop_words))
+        task = replace(writing, generation=GenerationSettings(max_new_tokens=6, keep="word", stop_words=stop_words))
         asked = PromptEvaluator(task, gpt).ask(items, prompts, 0, lambda done: None)
         found[stop_words] = [reply.extra["generated"] for reply in asked]
     firsts = [
@@ -138,7 +138,7 @@ def test_what_is_kept(what, text, expected):
 
 
 def test_a_word_is_compared_as_the_vocabulary_writes_it(gpt, writing, monkeypatch):
-    task = replace(writing, metrics=("word",), writing=GenerationSettings(keep="word"))
+    task = replace(writing, metrics=("word",), generation=GenerationSettings(keep="word"))
     item = Item("0", {}, ("Shane",))
     assert PromptEvaluator(task, gpt)._reply(item, " Shane.", None).answers == ("Shane",)
     monkeypatch.setattr(type(gpt.tokenizer), "normalize", lambda self, text: text.lower())

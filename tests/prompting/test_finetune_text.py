@@ -22,7 +22,7 @@ SIZE = """
 example = "How large is {text}?"
 gold = "label"
 metrics = ["exact"]
-[writing]
+[generation]
 max_new_tokens = 8
 """
 JOINT = """

@@ -199,7 +199,7 @@ def test_limit_asks_the_same_questions(gpt, task, data, tmp_path):
 
 
 def test_variants_baselines_and_drawn_answers(gpt, tmp_path):
-    text = WRITING.replace("[writing]", "[writing]\ntemperature = 1.0\ntop_k = 3").replace(
+    text = WRITING.replace("[generation]", "[generation]\ntemperature = 1.0\ntop_k = 3").replace(
         '["exact", "f1"]', '["rouge1"]'
     )
     text += '[baseline]\nkinds = ["lead-3"]\nfield = "text"\n[[variants]]\nname = "bare"\nexample = "{text}"\n'

@@ -24,7 +24,8 @@ def test_every_shipped_task_can_be_read():
 
 def test_the_published_settings():
     summary = read_task("summary")
-    assert (summary.writing.max_new_tokens, summary.writing.top_k, summary.writing.keep) == (100, 2, "three sentences")
+    generation = summary.generation
+    assert (generation.max_new_tokens, generation.top_k, generation.keep) == (100, 2, "three sentences")
     assert summary.templates["without-the-hint"] == summary.example.replace("TL;DR:", "")
     assert summary.baseline.kinds == ("lead-3", "random-3") and summary.draws_answers
     assert read_task("translation-pairs").example == "{en} =" and not read_task("translation-pairs").draws_answers
@@ -43,8 +44,8 @@ def test_the_published_settings():
         ("description", "descripton", "did you mean 'description'"),
         ("{r =", "{r = ", ""),
         ('"dark green"', '"red"', "a different text"),
-        ("[choices]", '[writing]\ntop_k = "two"\n[choices]', "writing.top_k must be a whole number"),
-        ("[choices]", "[writing]\ntemperature = -1\n[choices]", "writing.temperature must be at least 0"),
+        ("[choices]", '[generation]\ntop_k = "two"\n[choices]', "generation.top_k must be a whole number"),
+        ("[choices]", "[generation]\ntemperature = -1\n[choices]", "generation.temperature must be at least 0"),
         ("[choices]", '[source]\nlayout = "tables"\n[choices]', "source.layout must be one of columns, lambada"),
         ("[choices]", '[choices]\nnormalize = "word"', "choices.normalize must be one of token, byte"),
         ("[choices]", "[baseline]\nfield = 3\n[choices]", "baseline.field must be a text"),

@@ -75,7 +75,7 @@ def notes(results: dict) -> list[str]:
         deviation = results["seed_deviation"]
         seed_note = (
             f"The verdicts add a standard deviation of {deviation:g} points between pre-training seeds, so a "
-            f"difference within {results['least_reach']:.1f} points of a bound cannot be decided."
+            f"difference within {results['min_half_width']:.1f} points of a bound cannot be decided."
             if deviation
             else "They do not include the variation between pre-training seeds."
         )

@@ -84,7 +84,7 @@ class Arm(ValidatedSettings):
     label: str = setting("", "label in plots; defaults to the name")
     panels: tuple[str, ...] = setting(("Mean score",), "titles of the plot panels that show this arm")
     published: str = setting("", "published score to compare with, and its source")
-    reads: dict = field(
+    directions: dict = field(
         default_factory=dict,
         metadata={"doc": "how a hybrid arm reads the pairs of a task: causal (the default), bidirectional, or fused"},
     )
@@ -104,7 +104,7 @@ class TaskPlan(ValidatedSettings):
     paths: tuple[str, ...] = setting((), "candidate paths under the folder of the data; the first that exists is used")
     metric: str = setting("", "metric that counts; defaults to the first metric of the task")
     seeds: tuple[int, ...] = setting((0, 1, 2), "fine-tuning seeds", low=0, high=LARGEST_SEED)
-    parts: Literal["as published", "by article"] = setting(
+    split: Literal["as published", "by article"] = setting(
         "as published", "by article: train on half of the articles of the dev set, score on the other half"
     )
     settings: dict = field(
@@ -116,8 +116,8 @@ class TaskPlan(ValidatedSettings):
         if not self.paths:
             raise ValueError(f"task '{self.name}' has no paths: list where its data may be under the data folder")
         if self.is_zero_shot:
-            if self.metric or self.settings or self.parts != "as published":
-                raise ValueError(f"task '{self.name}' is not fine-tuned on: remove metric, settings and parts")
+            if self.metric or self.settings or self.split != "as published":
+                raise ValueError(f"task '{self.name}' is not fine-tuned on: remove metric, settings and split")
             object.__setattr__(self, "seeds", (0,))
             return
         if len(set(self.seeds)) < max(2, len(self.seeds)):
@@ -125,8 +125,8 @@ class TaskPlan(ValidatedSettings):
         if self.metric and self.metric not in self.registered.metrics:
             names = ", ".join(self.registered.metrics)
             raise ValueError(f"task '{self.name}' has no metric '{self.metric}': use one of {names}")
-        if self.parts == "by article" and not self.registered.task_class.example.kept_together:
-            raise ValueError(f"task '{self.name}' has no articles: remove parts, or set it to 'as published'")
+        if self.split == "by article" and not self.registered.task_class.example.kept_together:
+            raise ValueError(f"task '{self.name}' has no articles: remove split, or set it to 'as published'")
 
     @property
     def is_zero_shot(self) -> bool:
@@ -235,9 +235,9 @@ class Experiment(ValidatedSettings):
             raise ValueError("an experiment needs at least two arms: add [[arms]]")
         tasks = {task.name: task for task in self.tasks}
         for arm in self.arms:
-            if unknown := [name for name in arm.reads if name not in tasks or not tasks[name].is_zero_shot]:
+            if unknown := [name for name in arm.directions if name not in tasks or not tasks[name].is_zero_shot]:
                 raise ValueError(f"arm '{arm.name}' reads '{unknown[0]}', which is no task with task = minimal-pairs")
-            if unknown := [each for each in arm.reads.values() if each not in DIRECTIONS]:
+            if unknown := [each for each in arm.directions.values() if each not in DIRECTIONS]:
                 raise ValueError(f"arm '{arm.name}' reads '{unknown[0]}': use {', '.join(DIRECTIONS)}")
             self.settings_of(arm)  # raises for unknown settings
         self._refuse_unknown_arms()

@@ -249,7 +249,7 @@ def run_finetuning(arguments: FinetuningArguments, on_progress: OnProgress) -> d
 def run_minimal_pairs(job: ExperimentJob, out: Path, resolved: ResolvedExperiment, data: Path) -> dict:
     """Scores a checkpoint on minimal pairs, without training, and records its accuracies."""
     experiment, began = resolved.experiment, time.monotonic()
-    direction = experiment.arm(job.arm).reads.get(job.task)
+    direction = experiment.arm(job.arm).directions.get(job.task)
     device = experiment.equal.finetuning.get("runtime.device", "auto")
     accuracies = minimal_pairs(job.weights(out, resolved), data, direction=direction, device=device)
     record = {
@@ -266,7 +266,7 @@ def run_minimal_pairs(job: ExperimentJob, out: Path, resolved: ResolvedExperimen
 
 def task_data(plan: TaskPlan, path: Path) -> DataSet | str:
     """The fine-tuning data of a task: its path or, split by article, the data set."""
-    if plan.parts == "as published":
+    if plan.split == "as published":
         return str(path)
     data = read(plan.task or plan.name, path, held_out=0, default_split="dev")
     train, dev = by_article(data.splits["dev"])

@@ -28,7 +28,7 @@ def write_results(
         "device": resolved.device,
         "seeds": list(experiment.equal.seeds),
         "seed_deviation": experiment.equal.seed_deviation,
-        "least_reach": scores.min_half_width(),
+        "min_half_width": scores.min_half_width(),
         "checkpoints": list(experiment.equal.checkpoints),
         "num_jobs": len(jobs),
         "num_done": len(jobs) - len(missing),
@@ -37,7 +37,7 @@ def write_results(
             task.name: {
                 "metric": task.metric_for_best,
                 "seeds": len(task.seeds),
-                "parts": task.parts,
+                "split": task.split,
                 "has_data": task.name in tasks,
             }
             for task in experiment.tasks

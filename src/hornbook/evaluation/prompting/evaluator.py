@@ -35,7 +35,7 @@ class PromptEvaluator:
     def answer_lengths(self, items: Sequence[Item]) -> list[int]:
         """The number of context tokens to reserve for the answer to each item."""
         context = self.model.model.config.max_positions
-        generated = min(self.task.writing.max_new_tokens, context // 2) if "text" in self.task.needs else 0
+        generated = min(self.task.generation.max_new_tokens, context // 2) if "text" in self.task.needs else 0
         if self.task.needs == {"text"}:
             return [generated] * len(items)
         texts = [[answer(self.task, each) for each in item.choices or item.answers[:1]] for item in items]
@@ -62,7 +62,7 @@ class PromptEvaluator:
 
     def _reply(self, item: Item, text: str, scored: Continuation | None) -> TextAnswer:
         details: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
-        answers, keep = item.answers, self.task.writing.keep
+        answers, keep = item.answers, self.task.generation.keep
         if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
             answers = tuple(map(self.model.tokenizer.normalize, answers))
         if scored is None:
@@ -104,16 +104,16 @@ class PromptEvaluator:
     # ---- generated answers
 
     def _generate(self, prompts: list[str], seed: int) -> list[str]:
-        writing = self.task.writing
+        generation = self.task.generation
         generated = self.model.generate(
             prompts,
-            writing.max_new_tokens,
-            temperature=writing.temperature,
-            top_k=writing.top_k,
-            top_p=writing.top_p,
-            stop_strings=writing.stop,
+            generation.max_new_tokens,
+            temperature=generation.temperature,
+            top_k=generation.top_k,
+            top_p=generation.top_p,
+            stop_strings=generation.stop,
             seed=seed,
-            begin_suppress_tokens=() if writing.stop_words else self._not_first_tokens,
+            begin_suppress_tokens=() if generation.stop_words else self._not_first_tokens,
         )
         return [samples[0].text for samples in generated]
 
@@ -137,7 +137,7 @@ def _may_be_first(text: str) -> bool:
 
 
 def extract_answer(text: str, keep: str) -> str:
-    """The part of a generated text that is the answer, by the task's `writing.keep`.
+    """The part of a generated text that is the answer, by the task's `generation.keep`.
 
     >>> extract_answer(" signs. And", "word"), extract_answer(" One. Two. Three. Four.", "three sentences")
     ('signs', 'One. Two. Three.')

@@ -58,9 +58,9 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
     scores = {"dev": with_intervals(task, dev, predictions)}
     if inputs.threshold_split:
         tuned_on_train = task.with_best_threshold(
-            inputs.threshold_split, predict("a part of train", inputs.threshold_split)
+            inputs.threshold_split, predict("a split of train", inputs.threshold_split)
         )
-        name = "dev, threshold chosen on a part of train"
+        name = "dev, threshold chosen on a split of train"
         scores[name] = with_intervals(tuned_on_train, dev, tuned_on_train.apply_threshold(predictions))
     for name, examples in inputs.other_splits().items():
         scores[name] = with_intervals(task, examples, task.apply_threshold(predict(name, examples)))

@@ -73,7 +73,7 @@ class Choices(ValidatedSettings, group="choices"):
 
 
 @dataclass(frozen=True)
-class GenerationSettings(SamplingSettings, group="writing"):
+class GenerationSettings(SamplingSettings, group="generation"):
     """How a free answer is generated."""
 
     temperature: float = setting(0.0, "sampling temperature; 0 is greedy decoding")
@@ -123,7 +123,7 @@ class TextTask(ValidatedSettings):
     metrics: tuple[str, ...] = setting((), "scores; the first one selects the best model")
     source: ExampleSource = field(default_factory=ExampleSource)
     choices: Choices = field(default_factory=Choices)
-    writing: GenerationSettings = field(default_factory=GenerationSettings)
+    generation: GenerationSettings = field(default_factory=GenerationSettings)
     baseline: Baseline = field(default_factory=Baseline)
     variants: tuple[Variant, ...] = setting((), "other templates to score as well")
 
@@ -155,7 +155,7 @@ class TextTask(ValidatedSettings):
 
     @property
     def draws_answers(self) -> bool:
-        return "text" in self.needs and not self.writing.is_greedy
+        return "text" in self.needs and not self.generation.is_greedy
 
     @property
     def templates(self) -> dict[str, str]:
