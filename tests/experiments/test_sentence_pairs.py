@@ -114,6 +114,6 @@ def test_the_peak_of_memory_is_that_of_the_stretch():
         del held
     with PeakMemory() as small:
         pass
-    assert "memory" in large.of
-    if "since its start" not in large.of:
+    assert "memory" in large.kind
+    if "since its start" not in large.kind:
         assert large.bytes - small.bytes > 200e6

@@ -54,11 +54,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class Confusion:
-    """`counts[i, j]`: number of items with gold `names[i]` that were predicted as `names[j]`; `of` names the items."""
+    """`counts[i, j]`: number of items, such as words (`item_noun`), with gold `names[i]` that were predicted as
+    `names[j]`."""
 
     names: list[str]
     counts: np.ndarray
-    of: str
+    item_noun: str
 
     @property
     def shares(self) -> np.ndarray:
@@ -66,7 +67,7 @@ class Confusion:
         return self.counts / np.maximum(1, self.counts.sum(1, keepdims=True))
 
 
-def confusion_matrix(pairs: list[tuple[str, str]], names: list[str], of: str) -> Confusion | None:
+def confusion_matrix(pairs: list[tuple[str, str]], names: list[str], item_noun: str) -> Confusion | None:
     """The matrix of pairs of a gold and a predicted name; None without pairs. `names` are listed first, in this order.
 
     Beyond `MAX_CLASSES`, the rarest classes are merged into one row and column.
@@ -83,7 +84,7 @@ def confusion_matrix(pairs: list[tuple[str, str]], names: list[str], of: str) ->
     counts = np.zeros((len(names), len(names)), np.int64)
     for gold, predicted in pairs:
         counts[index[gold], index[predicted]] += 1
-    return Confusion(names, counts, of)
+    return Confusion(names, counts, item_noun)
 
 
 def tally_classes(pairs: Iterable[tuple[list, list]]) -> list[Tally]:
@@ -110,7 +111,7 @@ def as_tables(tallies: list[Tally], matrix: Confusion | None) -> dict[str, Any]:
     if tallies:
         tables["classes"] = {each.name: each.scores for each in tallies}
     if matrix is not None:
-        tables["confusion"] = {"labels": matrix.names, "counts": matrix.counts.tolist(), "of": matrix.of}
+        tables["confusion"] = {"labels": matrix.names, "counts": matrix.counts.tolist(), "of": matrix.item_noun}
     return tables
 
 

@@ -174,7 +174,7 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
         "confusion": confusion,
         "confusion_rows": _confusion_rows(confusion) if confusion else [],
         "scatter": scatter,
-        "tallies": Table((kind.tallied(run.judged), "precision", "recall", "F1", "gold", "predicted"), rows),
+        "tallies": Table((kind.tally_noun(run.judged), "precision", "recall", "F1", "gold", "predicted"), rows),
         "num_tallies_left": len(tallies) - MAX_TALLIES,
         "threshold": threshold,
         "thresholds": None if threshold is None else _thresholds(run, threshold),

@@ -6,7 +6,7 @@ supplies its published head for the task's `head_config`.
 
 | step | members |
 |---|---|
-| read | `custom_layout`, `read_file`, `from_line`, `from_text`, `from_list`, `prepared` |
+| read | `custom_layout`, `read_file`, `from_line`, `from_text`, `from_list`, `with_bio_tags` |
 | head | `output`, `problem_type`, `head_config_for` |
 | encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `decision`, `with_best_threshold` |
 | baseline | `best_constant`, `majority`, `degenerate`, `label_scope` |
@@ -97,8 +97,8 @@ class Task:
         return None
 
     @classmethod
-    def prepared(cls, splits: Splits, notes: Notes) -> tuple[Splits, str]:
-        """The examples of all splits in the form that the task needs, and the tag scheme of the files."""
+    def with_bio_tags(cls, splits: Splits, notes: Notes) -> tuple[Splits, str]:
+        """The splits with tags in BIO, and the tag scheme of the files; kinds without tags return the splits and ""."""
         return splits, ""
 
     @classmethod
@@ -241,8 +241,8 @@ class Task:
         return []
 
     @classmethod
-    def tallied(cls, judged: Judged) -> str:
-        """What each entry of `tallies` is the count of, in words."""
+    def tally_noun(cls, judged: Judged) -> str:
+        """The noun for one entry of `tallies`, such as 'class'."""
         return "class"
 
     @classmethod

@@ -188,7 +188,7 @@ def run_pretraining(
 def _larger(peak: "PeakMemory", file: Path) -> dict[str, Any]:
     """The larger one of a peak and of that of the run before it was stopped, which is in the file."""
     before = read_json(file) if file.exists() else {"bytes": 0}
-    return max(before, {"bytes": peak.bytes, "of": peak.of}, key=lambda each: each["bytes"])
+    return max(before, {"bytes": peak.bytes, "of": peak.kind}, key=lambda each: each["bytes"])
 
 
 def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: ExperimentJob) -> dict[str, Any]:
@@ -292,15 +292,15 @@ def run_sentence_task(job: ExperimentJob, out: Path, resolved: ResolvedExperimen
 
 
 class PeakMemory:
-    """Measures the peak memory of a block: `bytes`, and `of` what kind of memory.
+    """Measures the peak memory of a block: `bytes`, and `kind` of memory.
 
     with PeakMemory() as peak:
         ...
-    peak.bytes, peak.of
+    peak.bytes, peak.kind
     """
 
     bytes: int = 0
-    of: str = ""
+    kind: str = ""
 
     def __enter__(self) -> "PeakMemory":
         release_memory()  # memory of earlier work does not count
@@ -311,14 +311,14 @@ class PeakMemory:
 
     def __exit__(self, *_: object) -> None:
         if torch.cuda.is_available() and (peak := torch.cuda.max_memory_allocated()):
-            self.bytes, self.of = peak, "tensors on the device"
+            self.bytes, self.kind = peak, "tensors on the device"
         elif self.is_reset:
             line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-            self.bytes, self.of = 1024 * int(line.split()[1]), "resident memory of the process"
+            self.bytes, self.kind = 1024 * int(line.split()[1]), "resident memory of the process"
         else:
             unit = 1 if sys.platform == "darwin" else 1024
             self.bytes = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            self.of = "resident memory of the process, since its start"
+            self.kind = "resident memory of the process, since its start"
         release_memory()
 
 

@@ -63,7 +63,7 @@ class Tagging(Task):
 
     @classmethod
     def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
-        return cls.prepared({INPUT_SPLIT: read_sentences(path, notes)}, Notes())[0][INPUT_SPLIT]
+        return cls.with_bio_tags({INPUT_SPLIT: read_sentences(path, notes)}, Notes())[0][INPUT_SPLIT]
 
     @classmethod
     def from_text(cls, key: str, text: str) -> TaggedExample:
@@ -74,7 +74,7 @@ class Tagging(Task):
         return TaggedExample(key, tuple(items)) if is_list_of_texts(items) else None
 
     @classmethod
-    def prepared(cls, splits: Splits, notes: Notes) -> tuple[Splits, Scheme]:
+    def with_bio_tags(cls, splits: Splits, notes: Notes) -> tuple[Splits, Scheme]:
         """Tags that mark entities are converted to BIO."""
         scheme = scheme_of(example.tags for examples in splits.values() for example in examples if example.tags)
         if scheme == "plain":
@@ -218,7 +218,7 @@ class Tagging(Task):
         )
 
     @classmethod
-    def tallied(cls, judged: Judged) -> str:
+    def tally_noun(cls, judged: Judged) -> str:
         return "type of entity" if judged.has_entities else "tag"
 
     @classmethod

@@ -25,13 +25,13 @@ NUMBERED = re.compile(r"(ending|choice|option|answer|candidate)[ _-]?(\d+|[a-z])
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceLayout(TabularLayout):
-    """`unnamed`: column names for TSV files without a header, whose quotes are ordinary characters."""
+    """`column_names`: column names for TSV files without a header, whose quotes are ordinary characters."""
 
-    unnamed: tuple[str, ...] = ()
+    column_names: tuple[str, ...] = ()
 
     def table(self, path: Path, notes: Notes) -> RowTable:
-        if self.unnamed and path.suffix.lower() == ".tsv":
-            return read_plain_table(path, notes, self.unnamed, self.unnamed[-1])
+        if self.column_names and path.suffix.lower() == ".tsv":
+            return read_plain_table(path, notes, self.column_names, self.column_names[-1])
         return super().table(path, notes)
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
@@ -186,6 +186,6 @@ CODAH = ChoiceLayout(
         "dev": ("dev.tsv",),
         "test": ("test.tsv",),
     },
-    unnamed=("category", "question", "ending0", "ending1", "ending2", "ending3", "label"),
+    column_names=("category", "question", "ending0", "ending1", "ending2", "ending3", "label"),
     folder="codah",
 )

@@ -195,7 +195,7 @@ def _is_published(path: Path, layout: PublishedTable) -> bool:
         names = [name.strip() for name in file.readline().rstrip("\r\n").split("\t")]
     has_names = layout.text in names and (layout.pair is None or layout.pair in names)
     has_known_name = any(path.match(name) for files in layout.files.values() for name in files)
-    return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.unnamed))
+    return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.column_names))
 
 
 def _has_tabs(lines: list[str]) -> bool:

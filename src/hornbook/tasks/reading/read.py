@@ -116,7 +116,7 @@ def _data_set(registered: RegisteredTask, splits: Splits, notes: Notes, *, seed:
     for split in [split for split in splits if not splits[split]]:
         notes.log(f"the {split} split has no examples and is ignored")
         del splits[split]
-    splits, scheme = registered.task_class.prepared(splits, notes)
+    splits, scheme = registered.task_class.with_bio_tags(splits, notes)
     splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
     if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
         splits = _with_dev(splits, notes, seed, held_out)

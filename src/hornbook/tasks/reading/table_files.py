@@ -72,10 +72,10 @@ def is_streamed(path: Path) -> bool:
     return path.suffix.lower() not in NOT_STREAMED and path.stat().st_size > PIECE_BYTES
 
 
-def read_plain_table(path: Path, notes: Notes, unnamed: Sequence[str], header_has: str) -> RowTable:
+def read_plain_table(path: Path, notes: Notes, column_names: Sequence[str], header_has: str) -> RowTable:
     """A tab-separated table whose quotes are ordinary characters. The first line is the header only if it contains
-    `header_has`; otherwise the columns are `unnamed`."""
-    opened = _with_header(plain_records(lines_of(path, notes)), path, unnamed, header_has)
+    `header_has`; otherwise the columns are `column_names`."""
+    opened = _with_header(plain_records(lines_of(path, notes)), path, column_names, header_has)
     notes.tables.append(_as_table(path, list(opened.rows), opened))
     return notes.tables[-1]
 

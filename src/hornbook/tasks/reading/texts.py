@@ -123,7 +123,7 @@ class CustomTexts(TabularLayout):
 @dataclass(frozen=True)
 class PublishedTable(TabularLayout):
     """The columns of a published table. Quotes are ordinary characters, as GLUE's TSV files have unbalanced ones;
-    `unnamed` are the columns of files without a header line; `other_label` is the label in another release."""
+    `column_names` are the columns of files without a header line; `other_label` is the label in another release."""
 
     text: str
     pair: str | None = None
@@ -131,13 +131,13 @@ class PublishedTable(TabularLayout):
     key: str | None = "index"
     problem_type: ProblemType = "single_label_classification"
     files: Patterns = field(default_factory=lambda: THREE_SPLITS, kw_only=True)
-    unnamed: tuple[str, ...] = ()
+    column_names: tuple[str, ...] = ()
     other_label: str | None = None
 
     def table(self, path: Path, notes: Notes) -> RowTable:
         if path.suffix.lower() in (".jsonl", ".json"):
             return read_table(path, notes)
-        return read_plain_table(path, notes, self.unnamed, self.text)
+        return read_plain_table(path, notes, self.column_names, self.text)
 
     def from_tables(self, tables: Tables, notes: Notes) -> Splits:
         text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
@@ -151,7 +151,7 @@ class PublishedTable(TabularLayout):
         return splits
 
 
-COLA = PublishedTable("sentence", folder="CoLA", unnamed=("source", "label", "mark", "sentence"))
+COLA = PublishedTable("sentence", folder="CoLA", column_names=("source", "label", "mark", "sentence"))
 SST2 = PublishedTable("sentence", folder="SST-2")
 MRPC = PublishedTable("#1 String", "#2 String", "Quality", folder="MRPC")
 QQP = PublishedTable("question1", "question2", "is_duplicate", "id", folder="QQP")
