@@ -11,7 +11,7 @@ from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.nn import kernels
-from hornbook.nn.attention import attention
+from hornbook.nn.attention import PackedLayout, attention
 from hornbook.objectives import clm
 from hornbook.objectives.clm import ClmObjective
 from hornbook.objectives.vocabulary_loss import can_fuse_loss, summed_loss
@@ -46,9 +46,9 @@ def stream_field(dtype: torch.dtype, width: int = 64) -> tuple:
 def test_flash_equals_the_loop(direction, width):
     """26 is the width of TinyBERT's heads, which the kernel only supports padded with zeros."""
     qkv, offsets, offsets_host = stream_field(torch.bfloat16, width)
-    found = attention(*qkv, offsets, None, 128, direction)
+    found = attention(*qkv, PackedLayout(offsets, None, 128), direction)
     exact = [x.detach().double().requires_grad_() for x in qkv]
-    expected = attention(*exact, offsets, offsets_host, 128, direction)
+    expected = attention(*exact, PackedLayout(offsets, offsets_host, 128), direction)
     assert (found.double() - expected).norm() / expected.norm() < 1e-2
     weights = torch.randn_like(expected)
     (found.double() * weights).sum().backward()
@@ -67,8 +67,8 @@ def test_attention_of_even_sequences_equals_the_loop(direction, width, window):
     exact_T3HC = qkv_T3HC.detach().double().requires_grad_()
     offsets_host = np.arange(4) * 128
     offsets = torch.from_numpy(offsets_host.astype(np.int32)).to(CUDA)
-    found = attention(*qkv_T3HC.unbind(1), None, None, 128, direction, window=window)
-    expected = attention(*exact_T3HC.unbind(1), offsets, offsets_host, 128, direction, window=window)
+    found = attention(*qkv_T3HC.unbind(1), PackedLayout(None, None, 128), direction, window=window)
+    expected = attention(*exact_T3HC.unbind(1), PackedLayout(offsets, offsets_host, 128), direction, window=window)
     assert (found.double() - expected).norm() / expected.norm() < 1e-2
     weights = torch.randn_like(expected)
     (found.double() * weights).sum().backward()
@@ -85,7 +85,7 @@ def test_attention_dropout_follows_the_seed(compiled, is_even):
         offsets = None
 
     def dropped(q, k, v):
-        return attention(q, k, v, offsets, None, 128, "bidirectional", 0.5)
+        return attention(q, k, v, PackedLayout(offsets, None, 128), "bidirectional", 0.5)
 
     function = torch.compile(dropped) if compiled else dropped
     out = []

@@ -14,6 +14,7 @@ from hornbook.interop.folder import load_model, save_model
 from hornbook.models.gpt import Gpt, Gpt1, Gpt2
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import VOCABULARY_PADDING
+from hornbook.nn.attention import PackedLayout
 from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
 VOCABULARY, POSITIONS = 90, 32
@@ -276,7 +277,9 @@ def test_every_second_block_attends_to_a_band(random, window):
         scores = scores.masked_fill((ago < 0) | (ago >= window), -torch.inf)
         expected.append(torch.einsum("hij,jhc->ihc", scores.softmax(-1), v[start:stop]))
     expected = torch.cat(expected).flatten(1)
-    found = block.attention(block.attention_norm(kept), batch.offsets, batch.offsets_host, batch.max_length)
+    found = block.attention(
+        block.attention_norm(kept), PackedLayout(batch.offsets, batch.offsets_host, batch.max_length)
+    )
     assert torch.allclose(found, expected, atol=1e-12)
 
 

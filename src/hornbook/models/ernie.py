@@ -34,7 +34,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.naming import BERT_BLOCK, BERT_ENCODER, BERT_SETTINGS, Naming
-from hornbook.nn.attention import runs_flash
+from hornbook.nn.attention import PackedLayout, runs_flash
 from hornbook.nn.block import Block, SelfAttention
 from hornbook.nn.embeddings import embedding
 from hornbook.nn.fused_ops import ACTIVATIONS, dropout_add_norm
@@ -91,11 +91,10 @@ class ErnieConfig(BertConfig):
 
 
 class AlignedEntities(NamedTuple):
-    """Where the entities of a batch are: the index of each one's token, and the offsets of the sequences."""
+    """Where the entities of a batch are: the index of each one's token, and the sequences."""
 
     tokens_E: Tensor
-    offsets: Tensor
-    offsets_host: np.ndarray | None
+    layout: PackedLayout
 
 
 class FusionBlock(Block):
@@ -117,23 +116,19 @@ class FusionBlock(Block):
         x_TD: Tensor,
         normed_TD: Tensor | None,
         next_norm: nn.LayerNorm | None,
-        offsets: Tensor | None,
-        offsets_host: np.ndarray | None,
-        max_length: int,
+        layout: PackedLayout,
         cache: KeyValueCache | None = None,
         qkv: list[Tensor] | None = None,
-        num_causal: int | None = None,
         e_EW: Tensor | None = None,
         entities: AlignedEntities | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The hidden states of tokens, T x D, and of entities, E x W; without entities those of `Block`."""
         if entities is None:
-            arguments = (x_TD, normed_TD, next_norm, offsets, offsets_host, max_length, cache, qkv, num_causal)
-            return super().forward(*arguments)
+            return super().forward(x_TD, normed_TD, next_norm, layout, cache, qkv)
         dropout, dtype = self.dropout if self.training else 0.0, x_TD.dtype
-        attended_TD = self.attention(x_TD, offsets, offsets_host, max_length, None, qkv, num_causal)
+        attended_TD = self.attention(x_TD, layout, None, qkv)
         x_TD = dropout_add_norm(x_TD, attended_TD, self.attention.out, self.attention_norm, dropout)[1].to(dtype)
-        attended_EW = self.entity_attention(e_EW, entities.offsets, entities.offsets_host, max_length)
+        attended_EW = self.entity_attention(e_EW, entities.layout)
         out = self.entity_attention.out
         e_EW = dropout_add_norm(e_EW, attended_EW, out, self.entity_attention_norm, dropout)[1].to(dtype)
         h_TI = self.fc1(x_TD)
@@ -229,7 +224,8 @@ class Ernie(Bert):
 
         def run(block: FusionBlock, x_TD: Tensor, *others, **named) -> tuple[Tensor, Tensor]:
             offsets_host = None if runs_flash(x_TD) else entities.offsets_host
-            aligned = AlignedEntities(entities.tokens_E, entities.offsets, offsets_host)
+            layout = PackedLayout(entities.offsets, offsets_host, batch.max_length)
+            aligned = AlignedEntities(entities.tokens_E, layout)
             e_EW = state["e_EW"].to(x_TD.dtype)
             x_TD, state["e_EW"] = block(x_TD, *others, **named, e_EW=e_EW, entities=aligned)
             return x_TD, x_TD

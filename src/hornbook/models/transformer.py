@@ -18,7 +18,7 @@ from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import HEADS, ClsLayer, TokenPooling, token_indices
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
-from hornbook.nn.attention import prefers_dense, runs_flash
+from hornbook.nn.attention import PackedLayout, prefers_dense, runs_flash
 from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
 from hornbook.nn.embeddings import Embeddings
 from hornbook.nn.kv_cache import KeyValueCache
@@ -257,16 +257,14 @@ class Transformer(nn.Module):
             x_TD = x_TD if self.config.pre_norm else x_TD.to(torch.get_autocast_dtype("cuda"))
         offsets_host = None if is_half else batch.offsets_host
         offsets = None if is_half and prefers_dense(batch.max_length) and batch.is_uniform else batch.offsets
+        layout = PackedLayout(offsets, offsets_host, batch.max_length, batch.num_causal)
         normed_TD = None
         layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
         for layer, (block, next_norm, cache) in enumerate(layers, 1):
             if hidden_states is not None:
                 hidden_states.append(x_TD)
             block_qkv: list[Tensor] | None = [] if qkv is not None and layer in qkv else None
-            x_TD, normed_TD = block(
-                *(x_TD, normed_TD, next_norm, offsets, offsets_host, batch.max_length, cache, block_qkv),
-                num_causal=batch.num_causal,
-            )
+            x_TD, normed_TD = block(x_TD, normed_TD, next_norm, layout, cache, block_qkv)
             if block_qkv is not None:
                 qkv[layer] = block_qkv[0]
         if hidden_states is not None:

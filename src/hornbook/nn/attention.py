@@ -8,7 +8,7 @@ to 2.4 x faster than padding and masking.
 """
 
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,31 +21,35 @@ DENSE_WIDEST, DENSE_SHORTEST = 128, 512  # head width and sequence length from w
 HOPPER = 9  # major compute capability
 
 
+class PackedLayout(NamedTuple):
+    """The sequences of a packed batch, as attention needs them."""
+
+    offsets: Tensor | None  # int32, N + 1, on the device: FlashAttention's cu_seqlens; None: all have `max_length`
+    offsets_host: np.ndarray | None  # the same on the host; may be None if `runs_flash`
+    max_length: int  # upper bound on the sequence lengths
+    num_causal: int | None = None  # as in `Batch`
+
+
 def attention(
     q_THC: Tensor,
     k_THC: Tensor,
     v_THC: Tensor,
-    offsets: Tensor | None,
-    offsets_host: np.ndarray | None,
-    max_length: int,
+    layout: PackedLayout,
     direction: Direction = "bidirectional",
     dropout: float = 0.0,
     window: int | None = None,
-    num_causal: int | None = None,
 ) -> Tensor:
     """softmax(q k / sqrt(C)) v within each sequence, T x H x C.
 
-    `offsets`, `offsets_host`: N + 1 offsets of the sequences, on the device and on the host. `offsets_host` may be None
-    if `runs_flash`; `offsets` may be None too if `prefers_dense(max_length)` and every sequence has this length.
-    `max_length`: upper bound on the sequence lengths.
-    `direction`: `bidirectional`, or `causal`: attend only to the token itself and those before it.
+    `direction`: `bidirectional`, or `causal`: attend only to the token itself and those before it. With
+    `layout.num_causal`, the first `num_causal` tokens, which are whole sequences, have causal attention and all others
+    bidirectional.
     `window`: with causal attention, attend to at most `window` tokens: the token and the `window` - 1 before it.
-    `num_causal`: instead of `direction`, the first `num_causal` tokens, which are whole sequences, have
-    causal attention and all others bidirectional.
     """
+    offsets, offsets_host, max_length, num_causal = layout
     if num_causal is not None:
         if 0 < num_causal < len(q_THC):
-            return _two_directions(q_THC, k_THC, v_THC, offsets, offsets_host, max_length, dropout, num_causal)
+            return _two_directions(q_THC, k_THC, v_THC, layout, dropout)
         direction = "causal" if num_causal else "bidirectional"
     causal = direction == "causal"
     assert causal or window is None
@@ -64,13 +68,11 @@ def _two_directions(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    offsets: Tensor | None,
-    offsets_host: np.ndarray | None,
-    max_length: int,
+    layout: PackedLayout,
     dropout: float,
-    num_causal: int,
 ) -> Tensor:
     """Causal attention in the first `num_causal` tokens, bidirectional in the others."""
+    offsets, offsets_host, max_length, num_causal = layout
     # `split` as in `_by_length`. In each part, the sequences of the other one have length 0.
     sizes = [num_causal, len(q) - num_causal]
     first_qkv, last_qkv = zip(*(x.split(sizes) for x in (q, k, v)), strict=True)
@@ -78,8 +80,9 @@ def _two_directions(
     last = None if offsets is None else offsets.clamp(min=num_causal) - num_causal
     first_host = None if offsets_host is None else np.minimum(offsets_host, num_causal)
     last_host = None if offsets_host is None else np.maximum(offsets_host, num_causal) - num_causal
-    causal = attention(*first_qkv, first, first_host, max_length, "causal", dropout)
-    return torch.cat([causal, attention(*last_qkv, last, last_host, max_length, "bidirectional", dropout)])
+    causal = attention(*first_qkv, PackedLayout(first, first_host, max_length), "causal", dropout)
+    bidirectional = attention(*last_qkv, PackedLayout(last, last_host, max_length), "bidirectional", dropout)
+    return torch.cat([causal, bidirectional])
 
 
 def runs_flash(x: Tensor) -> bool:

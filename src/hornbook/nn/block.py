@@ -6,11 +6,10 @@ Post-norm, as in BERT: x = norm(x + sublayer(x)). Pre-norm, as in GPT-2: x = x +
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.nn.attention import Direction, attention
+from hornbook.nn.attention import Direction, PackedLayout, attention
 from hornbook.nn.fused_ops import dropout_add_norm, linear_activation, project_qkv, project_qkv_stacked
 from hornbook.nn.kv_cache import KeyValueCache
 
@@ -36,18 +35,14 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x_TD: Tensor,
-        offsets: Tensor | None,
-        offsets_host: np.ndarray | None,
-        max_length: int,
+        layout: PackedLayout,
         cache: KeyValueCache | None = None,
         qkv: list[Tensor] | None = None,
-        num_causal: int | None = None,
     ) -> Tensor:
         """The attended values before the output projection, T x D.
 
         `cache`: the keys and values are written to it; in a decoding step the tokens attend to its contents.
         `qkv`: a list to which the queries, keys and values are appended, T x 3 x H x C.
-        `num_causal`: as in `attention`.
         """
         if qkv is None and cache is None:
             q, k, v = project_qkv(x_TD, self.qkv, self.num_heads)
@@ -61,8 +56,7 @@ class SelfAttention(nn.Module):
             if cache.attends:
                 return cache.attend(q, self.window).flatten(1)
         dropout = self.dropout if self.training else 0.0
-        y_THC = attention(q, k, v, offsets, offsets_host, max_length, self.direction, dropout, self.window, num_causal)
-        return y_THC.flatten(1)
+        return attention(q, k, v, layout, self.direction, dropout, self.window).flatten(1)
 
 
 class Block(nn.Module):
@@ -97,31 +91,28 @@ class Block(nn.Module):
         x_TD: Tensor,
         normed_TD: Tensor | None,
         next_norm: nn.LayerNorm | None,
-        offsets: Tensor | None,
-        offsets_host: np.ndarray | None,
-        max_length: int,
+        layout: PackedLayout,
         cache: KeyValueCache | None = None,
         qkv: list[Tensor] | None = None,
-        num_causal: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The residual stream after this block, T x D, and the input of the next block's attention, T x D.
 
         With pre-norm the second result is `next_norm` (required) of the first. It is computed here because it can be
         fused with the residual addition, which saves a pass over memory. `normed_TD` is that result of the previous
         block, None for the first block. With post-norm both results are the same, and neither argument is used.
-        `cache`, `qkv` and `num_causal` as in `SelfAttention`.
+        `cache` and `qkv` as in `SelfAttention`.
         """
         dropout = self.dropout if self.training else 0.0
         out = self.attention.out
         if self.pre_norm:
             normed_TD = self.attention_norm(x_TD) if normed_TD is None else normed_TD
-            attended_TD = self.attention(normed_TD, offsets, offsets_host, max_length, cache, qkv, num_causal)
+            attended_TD = self.attention(normed_TD, layout, cache, qkv)
             x_TD, normed_TD = dropout_add_norm(x_TD, attended_TD, out, self.norm, dropout)
             h_TI = linear_activation(normed_TD, self.fc1, self.activation)
             return dropout_add_norm(x_TD, h_TI, self.fc2, next_norm, dropout)
         # Under autocast layer norm returns float32; casting back to the input's dtype halves the memory traffic.
         dtype = x_TD.dtype
-        attended_TD = self.attention(x_TD, offsets, offsets_host, max_length, cache, qkv, num_causal)
+        attended_TD = self.attention(x_TD, layout, cache, qkv)
         x_TD = dropout_add_norm(x_TD, attended_TD, out, self.attention_norm, dropout)[1].to(dtype)
         h_TI = linear_activation(x_TD, self.fc1, self.activation)
         x_TD = dropout_add_norm(x_TD, h_TI, self.fc2, self.norm, dropout)[1].to(dtype)
