@@ -31,7 +31,7 @@ from hornbook.models.heads import pool_tokens
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
-from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import TextExample
 
 Pooling = Literal["cls", "lasttoken", "mean", "none"]
@@ -173,8 +173,8 @@ def extract_features(
     >>> written.num_texts, written.width
     (2, 32)
     """
-    requested = RequestedColumns(text, pair)
-    notes = Notes(strict, needs_labels=False, format=CsvFormat(delimiter, encoding), requested=requested)
+    reading = {"text": text, "pair": pair, "delimiter": delimiter, "encoding": encoding, "strict": strict}
+    notes = Notes.of(needs_labels=False, **reading)
     if isinstance(texts, str | Path):
         examples = inputs_in(texts, find_task("classification"), notes)
     else:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from hornbook.tasks.evaluation import run_model, score_tables, with_intervals
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow, as_examples
+from hornbook.tasks.reading.notes import ReadingOptions
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
 from hornbook.tasks.records import DataSet, Example, fingerprint
@@ -155,23 +156,13 @@ class Predictor:
 
     # ---- evaluating
 
-    def read(
-        self,
-        data: Any,
-        *,
-        text: str | None = None,
-        pair: str | None = None,
-        label: str | None = None,
-        delimiter: str | None = None,
-        encoding: str | None = None,
-        strict: bool = False,
-    ) -> tuple[TaskSpec, DataSet]:
+    def read(self, data: Any, **reading: Unpack[ReadingOptions]) -> tuple[TaskSpec, DataSet]:
         """Reads data in the layout of the run's task, without holding out a split; returns the task and the data.
 
         The task is the run's own, except that an MNLI run also reads GLUE's diagnostic set, which has its own metrics.
         The column names given to the run are used unless any is given here.
         """
-        columns = {"text": text, "pair": pair, "label": label}
+        columns = {role: reading.pop(role, None) for role in ("text", "pair", "label")}
         if not any(columns.values()):
             columns = self.members[0].columns
         spec = self.spec
@@ -181,17 +172,8 @@ class Predictor:
             if not columns and "full" in Path(data).name:
                 columns = FULL_DIAGNOSTIC
         trained_columns = spec.roles if spec is self.spec else None
-        reading = {"delimiter": delimiter, "encoding": encoding}
-        return spec, read(
-            spec.name,
-            data,
-            **columns,
-            **reading,
-            trained_columns=trained_columns,
-            strict=strict,
-            held_out=0,
-            default_split="dev",
-        )
+        options = {"trained_columns": trained_columns, "held_out": 0, "default_split": "dev"}
+        return spec, read(spec.name, data, **columns, **reading, **options)
 
     def _training_data_notes(self, data: DataSet) -> list[str]:
         """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
@@ -207,7 +189,12 @@ class Predictor:
         ]
 
     def evaluate(
-        self, data: Any, *, split: str | None = None, on_progress: Callable[[int], None] | None = None, **reading: Any
+        self,
+        data: Any,
+        *,
+        split: str | None = None,
+        on_progress: Callable[[int], None] | None = None,
+        **reading: Unpack[ReadingOptions],
     ) -> dict[str, Any]:
         """Computes the task's standard metrics with 95% intervals on every labelled split but train (on train if it is
         the only one), or on the given `split`. Under `tables`: precision, recall and F1 of each class, and the

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,7 +37,7 @@ from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
-from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes, ReadingOptions
 from hornbook.tasks.reading.rows import is_table
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -83,22 +83,16 @@ class BuiltIndex:
 
 
 def read_texts(
-    texts: str | Path | Sequence[str],
-    spool: Path,
-    text: str | None = None,
-    id_column: str | None = None,
-    delimiter: str | None = None,
-    encoding: str | None = None,
-    strict: bool = False,
+    texts: str | Path | Sequence[str], spool: Path, id_column: str | None = None, **reading: Unpack[ReadingOptions]
 ) -> TextRows:
-    """The rows of a file (`.txt` with one text per line, or a table) or of a list of texts. `text` names the column of
+    """The rows of a file (`.txt` with one text per line, or a table) or of a list of texts. `text=` names the column of
     the text, `id_column` that of the ids (`none`: row numbers); both are inferred when omitted. The rows are written to
     `spool`, so that the memory needed does not depend on their number."""
     is_file = isinstance(texts, str | Path)
     if not is_file and not is_table(texts):
         return _read_list(texts, spool)
     name = str(texts) if is_file else "the table"
-    notes = Notes(strict, needs_labels=False, format=CsvFormat(delimiter, encoding), requested=RequestedColumns(text))
+    notes = Notes.of(needs_labels=False, **reading)
     rows: _RowSpool | None = None
     registered = find_task("classification")
     pieces = stream_inputs(texts, registered, notes) if is_file else [inputs_of_table(texts, registered, notes)]
@@ -242,7 +236,8 @@ def build_index(
     if dtype is not None and dtype not in VECTOR_FILES:
         raise ValueError(f"dtype must be {' or '.join(VECTOR_FILES)}, not '{dtype}'")
     with temporary_file(out / "texts") as spool:
-        rows = read_texts(texts, spool, text, id_column, delimiter, encoding, strict)
+        reading = {"text": text, "delimiter": delimiter, "encoding": encoding, "strict": strict}
+        rows = read_texts(texts, spool, id_column, **reading)
         for message in rows.messages:
             log(message)
         if rows.num_empty:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Unpack
 
 from hornbook.data.problems import problem_lines
 from hornbook.metrics.formatting import cut
@@ -15,7 +15,7 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
-from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes, ReadingOptions, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, is_streamed, line_pieces, read_table, table_pieces
@@ -49,12 +49,8 @@ def read_inputs(file: str | Path, spec: TaskSpec, **options: Any) -> list[Exampl
 def read_input_rows(
     file: str | Path,
     spec: TaskSpec,
-    text: str | None = None,
-    pair: str | None = None,
     log: Callable[[str], None] | None = None,
-    strict: bool = False,
-    delimiter: str | None = None,
-    encoding: str | None = None,
+    **reading: Unpack[ReadingOptions],
 ) -> list[InputRow]:
     """The inputs of a file in order, as examples of the task of a run, with the original columns and the problem of
     each; labels in the file are kept.
@@ -66,8 +62,7 @@ def read_input_rows(
     sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
     `strict`, the first problem raises `ValueError`.
     """
-    requested = RequestedColumns(text, pair, trained_columns=spec.roles or {})
-    notes = Notes(strict, needs_labels=False, format=CsvFormat(delimiter, encoding), requested=requested)
+    notes = Notes.of(trained_columns=spec.roles, needs_labels=False, **reading)
     examples = inputs_in(file, find_task(spec.name), notes)
     for message in [*notes.messages, *problem_lines(notes.problems.to_dict())] if log else ():
         log(message)

@@ -4,7 +4,7 @@ import codecs
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from hornbook.data.problems import DESCRIPTIONS, Problem, Problems
 
@@ -13,6 +13,17 @@ if TYPE_CHECKING:
 
 OF_LABELS = ("no_label", "bad_number", "bad_choice_label", "bad_tags", "no_span")  # problems of labels, not of inputs
 Defect = tuple[str, str]  # of a row: the kind of problem and its detail
+
+
+class ReadingOptions(TypedDict, total=False):
+    """What a user says about data; what is not given is inferred."""
+
+    text: str | None  # columns, by role
+    pair: str | None
+    label: str | None
+    delimiter: str | None  # the format of files
+    encoding: str | None
+    strict: bool  # raise at the first problem
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,23 @@ class Notes:
     file_of: dict[str, str] = field(default_factory=dict)  # the first file of each split
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # (split, key) to place in the file
     roles: dict[str, str] = field(default_factory=dict)  # column of the text, pair, label and key
+
+    @classmethod
+    def of(
+        cls,
+        text: str | None = None,
+        pair: str | None = None,
+        label: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        strict: bool = False,
+        *,
+        needs_labels: bool = True,
+        trained_columns: Mapping[str, str] | None = None,
+    ) -> "Notes":
+        """For `ReadingOptions`."""
+        columns = RequestedColumns(text, pair, label, trained_columns or {})
+        return cls(strict, needs_labels, CsvFormat(delimiter, encoding), columns)
 
     def add_problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
         if self.strict:

@@ -4,13 +4,13 @@ list of labels."""
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.datasets import RegisteredTask, find_task
 from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
-from hornbook.tasks.reading.notes import CsvFormat, Notes, RequestedColumns
+from hornbook.tasks.reading.notes import Notes, ReadingOptions
 from hornbook.tasks.reading.rows import RowTable, in_memory
 from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
@@ -23,16 +23,11 @@ def read(
     task: str,
     data: str | Path | Any,
     *,
-    text: str | None = None,
-    pair: str | None = None,
-    label: str | None = None,
-    delimiter: str | None = None,
-    encoding: str | None = None,
     trained_columns: Mapping[str, str] | None = None,
-    strict: bool = False,
     seed: int = 0,
     held_out: float = HELD_OUT,
     default_split: str = "train",
+    **reading: Unpack[ReadingOptions],
 ) -> DataSet:
     """The examples of a task.
 
@@ -49,8 +44,7 @@ def read(
     """
     if isinstance(data, DataSet):
         return data
-    registered, requested = find_task(task), RequestedColumns(text, pair, label, trained_columns or {})
-    notes = Notes(strict, format=CsvFormat(delimiter, encoding), requested=requested)
+    registered, notes = find_task(task), Notes.of(trained_columns=trained_columns, **reading)
     if isinstance(data, str | Path):
         splits = _from_files(registered, Path(data).expanduser(), notes, default_split)
     else:
