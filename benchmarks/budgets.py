@@ -14,13 +14,12 @@ settings.
 """
 
 import argparse
-import multiprocessing
 import shutil
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
 from electra_scores import FIVE, mean_and_reach, run_job
+from jobs import run_jobs
 
 import hornbook
 from hornbook.files import num_cores, read_json, write_json
@@ -79,24 +78,18 @@ def pretrain(args: argparse.Namespace) -> None:
 
 
 def score(args: argparse.Namespace) -> None:
+    threads = max(1, num_cores() // args.processes)
     jobs = [
-        (name, task, seed)
+        (str(args.out / name), str(args.data), task, seed, threads, str(args.out / f"{name}.scores"), {})
         for seed in range(args.seeds)
         for task in FIVE  # slowest first
         for name in trained(args.out)
         if not (args.out / f"{name}.scores" / f"{task}-{seed}.json").exists()
     ]
-    threads = max(1, num_cores() // args.processes)
-    with ProcessPoolExecutor(args.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        asked = []
-        for name, task, seed in jobs:
-            work = args.out / f"{name}.scores"
-            work.mkdir(exist_ok=True)
-            model = str(args.out / name)
-            asked.append(pool.submit(run_job, model, str(args.data), task, seed, threads, str(work), {}))
-        for future in as_completed(asked):
-            found = future.result()
-            print(found.pop("error", None) or found, flush=True)
+    for name in trained(args.out):
+        (args.out / f"{name}.scores").mkdir(exist_ok=True)
+    for _, found, error in run_jobs(run_job, jobs, args.processes):
+        print(error or found, flush=True)
 
 
 def trained(out: Path) -> list[str]:

@@ -19,18 +19,16 @@ also in the middle of a run. Teachers come first, then the full arm, whose copie
 import argparse
 import hashlib
 import json
-import multiprocessing
 import shutil
 import sys
 import time
-import traceback
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 
 import torch
 from finetune_data import PLACES, chosen_data
+from jobs import run_jobs
 from settings_by_task import changes_by_task
 
 from hornbook.files import link, num_cores, read_json, write_json
@@ -133,13 +131,10 @@ class Job:
 
 
 def run_job(job: Job, threads: int) -> dict:
-    """Runs in a separate process. An error is returned and not saved."""
+    """Runs in a separate process."""
     began = time.perf_counter()
-    try:
-        forget_other_threads(job, threads)
-        result = train(job, {"validation.every_steps": NEVER, "runtime.threads": threads} | job.overrides)
-    except Exception:
-        return {"arm": job.arm, "task": job.task, "seed": job.seed, "error": traceback.format_exc()}
+    forget_other_threads(job, threads)
+    result = train(job, {"validation.every_steps": NEVER, "runtime.threads": threads} | job.overrides)
     answer = {
         "arm": job.arm,
         "task": job.task,
@@ -243,17 +238,6 @@ def keep_copies(job: Job) -> None:
             link(job.folder / name, place / name)
 
 
-def run_all(jobs: list[Job], num_processes: int, threads: int):
-    """The result of each run, as they finish."""
-    if num_processes == 1:
-        yield from (run_job(job, threads) for job in jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
-        for future in as_completed([pool.submit(run_job, job, threads) for job in jobs]):
-            yield future.result()
-
-
 def main() -> int:
     args = arguments()
     tasks, general = args.tasks.split(","), general_students(args.general)
@@ -289,12 +273,12 @@ def main() -> int:
             for arm in phase
         ]
         done += [found for job in jobs if (found := job.found())]
-        for answer in run_all([each for each in jobs if not each.file.exists()], args.processes, threads):
-            where = f"{answer['arm']} {answer['task']} seed {answer['seed']}"
-            if "error" in answer:
-                whole = answer["error"].strip()  # printed in full once, later errors by their last line
-                print(f"{where}: {whole.splitlines()[-1] if failed else whole}", flush=True)
-                failed.append(answer)
+        missing = [(each, threads) for each in jobs if not each.file.exists()]
+        for (each, _), answer, error in run_jobs(run_job, missing, args.processes):
+            where = f"{each.arm} {each.task} seed {each.seed}"
+            if error:  # printed in full once, later errors by their last line
+                print(f"{where}: {error.strip().splitlines()[-1] if failed else error}", flush=True)
+                failed.append(where)
                 continue
             done.append(answer)
             print(f"{where}: {answer['score']:.2f}, {answer['whole_seconds']:.0f} s", flush=True)

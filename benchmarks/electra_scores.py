@@ -15,15 +15,13 @@ done, and the same command continues with the missing ones.
 """
 
 import argparse
-import multiprocessing
 import shutil
 import time
-import traceback
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from math import nan
 from pathlib import Path
 from statistics import fmean, median, stdev
 
+from jobs import run_jobs
 from scipy.stats import t as student
 from settings_by_task import changes_by_task
 
@@ -42,7 +40,7 @@ NEVER = 1_000_000_000
 
 
 def run_job(model: str, data: str, task: str, seed: int, threads: int, work: str, overrides: dict) -> dict:
-    """Runs in a separate process. An error is returned and not saved."""
+    """Runs in a separate process."""
     measure = MEASURES.get(task, "accuracy")
     out = Path(work) / f"{task}-{seed}.run"
     shutil.rmtree(out, ignore_errors=True)
@@ -59,8 +57,6 @@ def run_job(model: str, data: str, task: str, seed: int, threads: int, work: str
         result = open_and_run(
             out, request, f"{data}/{FOLDERS.get(task, task)}", lambda status: None, lambda words: None
         )
-    except Exception:
-        return {"task": task, "seed": seed, "error": traceback.format_exc()}
     finally:
         shutil.rmtree(out, ignore_errors=True)
     found = {
@@ -94,16 +90,14 @@ def main() -> int:
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     jobs = [(task, seed) for task in tasks for seed in seeds]
     done = [read_json(file) for task, seed in jobs if (file := work / f"{task}-{seed}.json").exists()]
-    missing = [job for job in jobs if job not in [(each["task"], each["seed"]) for each in done]]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(args.processes, mp_context=context) as pool:
-        asked = [
-            pool.submit(run_job, args.model, args.data, *job, threads, str(work), overrides[job[0]]) for job in missing
-        ]
-        for future in as_completed(asked):
-            found = future.result()
-            print(found.pop("error", None) or found, flush=True)
-            done += [found] if "score" in found else []
+    missing = [
+        (args.model, args.data, task, seed, threads, str(work), overrides[task])
+        for task, seed in jobs
+        if not (work / f"{task}-{seed}.json").exists()
+    ]
+    for _, found, error in run_jobs(run_job, missing, args.processes):
+        print(error or found, flush=True)
+        done += [] if error else [found]
     report(args.out, tasks, done, overrides)
     return 0 if len(done) == len(jobs) else 1
 

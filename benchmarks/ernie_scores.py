@@ -2,7 +2,7 @@
 starts from it, and with controls that tell where a difference comes from.
 
     python benchmarks/ernie_scores.py --encoder BERT --sources GRAPH-FILES... --texts TEXTS... --ufet UFET \\
-        --semeval SEMEVAL --out OUT [--steps 4000] [--seeds 5] [--jobs 4]
+        --semeval SEMEVAL --out OUT [--steps 4000] [--seeds 5] [--processes 4]
 
 | model | what it is |
 |---|---|
@@ -26,13 +26,12 @@ Each step is skipped if its folder is complete, so the same command continues af
 
 import argparse
 import json
-import multiprocessing
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+from jobs import run_jobs
 from scipy.stats import t as student
 
 import hornbook
@@ -203,7 +202,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=100)
     parser.add_argument("--embed-epochs", type=float, default=100)
     parser.add_argument("--workers", type=int, help="processes that build corpora; defaults to one per core")
-    parser.add_argument("--jobs", type=int, default=4, help="fine-tunings at the same time")
+    parser.add_argument("--processes", type=int, default=4, help="fine-tunings at the same time")
     options = parser.parse_args()
     if "plain" not in options.models:
         parser.error("--models needs plain, which the others are compared with")
@@ -211,15 +210,13 @@ def main() -> None:
     folders = {"open-entity": options.out / "open-entity", "ufet": options.ufet, "semeval": options.semeval}
     jobs = [(name, task, seed) for seed in range(options.seeds) for task in options.tasks for name in options.models]
     found: dict[tuple, float] = {}
-    threads = max(1, num_cores() // options.jobs)
-    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {
-            pool.submit(score, *job, options.out, options.encoder, folders[job[1]], options.epochs, threads): job
-            for job in jobs
-        }
-        for done in as_completed(futures):
-            found[futures[done]] = done.result()
-            print(f"{len(found)} of {len(jobs)}: {futures[done]} {found[futures[done]]:.4f}", flush=True)
+    threads = max(1, num_cores() // options.processes)
+    asked = [(*job, options.out, options.encoder, folders[job[1]], options.epochs, threads) for job in jobs]
+    for (*job, _, _, _, _, _), value, error in run_jobs(score, asked, options.processes):
+        if error:
+            raise SystemExit(error)
+        found[tuple(job)] = value
+        print(f"{len(found)} of {len(jobs)}: {tuple(job)} {value:.4f}", flush=True)
     scores = {
         name: {task: [found[name, task, seed] for seed in range(options.seeds)] for task in options.tasks}
         for name in options.models

@@ -19,12 +19,9 @@ are too long to tag (ours reads them in windows).
 import argparse
 import dataclasses
 import json
-import multiprocessing
 import shutil
 import sys
 import time
-import traceback
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -34,6 +31,7 @@ import finetune_speed
 import finetune_theirs
 import torch
 from finetune_data import PLACES, Recipe, chosen_data, recipe_for
+from jobs import run_jobs
 
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.metrics.confidence_intervals import difference_interval
@@ -73,7 +71,7 @@ class Job:
 
 
 def run_job(job: Job) -> dict:
-    """Runs in a separate process. An error is returned and not saved."""
+    """Runs in a separate process."""
     answer = {"task": job.recipe.task, "seed": job.recipe.seed, "side": job.side, "asked": job.asked()}
     began = time.perf_counter()
     out = job.file.with_suffix(".run")
@@ -86,8 +84,6 @@ def run_job(job: Job) -> dict:
             answer |= finetune_ours.fine_tune(job.recipe, data, out)
         else:
             answer |= finetune_theirs.fine_tune(job.recipe, data, job.trainer)
-    except Exception:
-        return answer | {"error": traceback.format_exc()}
     finally:
         shutil.rmtree(out, ignore_errors=True)
     answer |= {
@@ -125,11 +121,11 @@ def scores(args: argparse.Namespace) -> int:
     missing = [job for job in jobs if not job.file.exists()]
     print(f"{len(jobs)} jobs, {len(done)} done before; {args.processes} processes, {threads} threads each, {device}")
     failed = []
-    for answer in _run_all(missing, args.processes):
-        where = f"{answer['task']} seed {answer['seed']} {answer['side']}"
-        if "error" in answer:
+    for (job,), answer, error in run_jobs(run_job, [(job,) for job in missing], args.processes):
+        where = f"{job.recipe.task} seed {job.recipe.seed} {job.side}"
+        if error:
             failed.append(where)
-            print(f"{where} failed:\n{answer['error']}", flush=True)
+            print(f"{where} failed:\n{error}", flush=True)
             continue
         done.append(answer)
         shown = ", ".join(f"{name} {answer['scores'][name]:.4g}" for name in find_task(answer["task"]).metrics)
@@ -140,23 +136,6 @@ def scores(args: argparse.Namespace) -> int:
     write_json(args.out, shared | {"rows": rows, "jobs": sorted(done, key=lambda each: (each["task"], each["seed"]))})
     print_scores(rows, done, shared)
     return 1 if failed else 0
-
-
-def _run_all(jobs: list[Job], num_processes: int):
-    if num_processes == 1:
-        yield from map(run_job, jobs)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
-        started = {pool.submit(run_job, job): job for job in jobs}
-        for future in as_completed(started):
-            if future.exception() is None:
-                yield future.result()
-            else:  # the process itself died: running the same command again completes what is missing
-                job = started[future]
-                yield {"task": job.recipe.task, "seed": job.recipe.seed, "side": job.side} | {
-                    "error": repr(future.exception())
-                }
 
 
 def summary(task: str, done: list[dict]) -> list[dict]:

@@ -7,7 +7,8 @@
 The in-house split of Lin et al. 2019: 8,500 questions of the training file to train on (`inhouse_split_qids.txt`), its
 other 1,241 to test on, the published validation file to choose the step. All arms have the same encoder, epochs and
 learning rate. Intervals of differences are over questions and seeds together, both resampled, and paired: the same
-questions and the same seeds. Every run is a process of its own, `--jobs` at a time; finished ones are not run again.
+questions and the same seeds. Every run is a process of its own, `--processes` at a time; finished ones are not run
+again.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=5)
     parser.add_argument("--lr", type=float, help="of the encoder; by default that of hornbook finetune")
     parser.add_argument("--examples", type=int, help="train on so many questions only")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--processes", type=int, default=1, help="runs at a time")
     parser.add_argument("--threads", type=int, default=2, help="of a run")
     parser.add_argument(
         "--set", action="append", default=[], help="another setting of every run, as hornbook finetune has it"
@@ -66,7 +67,7 @@ def main() -> None:
     if AS_TEXT in arms:
         write_paths_as_text(options)
     jobs = [(arm, seed) for seed in range(options.seeds) for arm in arms]
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with ThreadPoolExecutor(options.processes) as pool:
         list(pool.map(lambda job: started(options, *job), jobs))
     lines = table(options.out, arms, options.seeds)
     print("\n".join(lines))
@@ -96,8 +97,8 @@ def write_splits(data: Path, out: Path) -> None:
 
 def write_paths_as_text(options: argparse.Namespace) -> None:
     """The same questions, each answer followed by its best paths: "trowel. plant at location garden. ..."."""
-    from hornbook.graph.grounding import open_grounder
-    from hornbook.graph.settings import KagnetSettings
+    from hornbook.reasoning.grounding import open_grounder
+    from hornbook.reasoning.settings import KagnetSettings
     from hornbook.tasks.records import ChoiceExample
 
     out = options.out / "data-as-text"

@@ -1,7 +1,7 @@
 """Spearman correlation on scored pairs (STS-B's dev.tsv) of an encoder's cosines, beside those of TF-IDF vectors and of
 averaged word vectors (a text file as GloVe's).
 
-python benchmarks/sts_scores.py glue/STS-B MODEL [VECTORS]
+    python benchmarks/sts_scores.py glue/STS-B MODEL [VECTORS]
 """
 
 import re
