@@ -30,9 +30,10 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": set(),
     "interop": {"models", "nn.int8", "text"},
     "tasks": {"text", "data", "models", "metrics", "interop", *PROTOCOL},
-    "inference": {"nn", "models", "text", "data", "metrics", "tasks", "interop", "graph"},
+    "inference": {"nn", "models", "text", "data", "metrics", "tasks", "interop", "graph", "reasoning"},
     "report": {"metrics", "tasks.task", "tasks.kinds", "interop.files", "interop.hub"},
-    "graph": {"text", "data", "models", "train", "tasks"},
+    "graph": {"text", "data", "train"},
+    "reasoning": {"models", "tasks", "graph"},
     "terminal": set(),
 }
 ALLOWED["runs"] = set(ALLOWED) - {"terminal"}
@@ -46,7 +47,7 @@ ALLOWED["__main__"] = {"cli"}
 IMPORT_TORCH = (
     *("batch", "devices", "nn.", "models.", "objectives.", "train.", "interop.", "inference.", "data.loader"),
     *("tasks.objective", "tasks.evaluation", "runs.", "evaluation.", "deployment."),
-    *("graph.embedding.", "graph.grounding", "show.masking", "show.parameters"),
+    *("graph.embedding.", "reasoning.grounding", "show.masking", "show.parameters"),
 )
 
 MODULES = {

@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional
 
 from hornbook.batch import concatenate
-from hornbook.graph.grounding import SchemaStreams
-from hornbook.graph.schema import SchemaGraphs
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig, KagNetConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, segment_softmax
+from hornbook.reasoning.grounding import SchemaStreams
+from hornbook.reasoning.schema import SchemaGraphs
 from hornbook.tasks.encoded import EncodedExamples
 
 SIZE = {"num_layers": 1, "width": 16, "num_heads": 2, "inner_width": 32, "max_positions": 32, "vocab_size": 64}

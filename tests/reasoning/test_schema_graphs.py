@@ -10,8 +10,8 @@ from hornbook.graph.build import build_graph
 from hornbook.graph.embedding.training import embed_graph
 from hornbook.graph.embedding.vectors import open_vectors
 from hornbook.graph.graph import open_graph
-from hornbook.graph.schema import SchemaBuilder, shuffled_entities
-from hornbook.graph.settings import KagnetSettings
+from hornbook.reasoning.schema import SchemaBuilder, shuffled_entities
+from hornbook.reasoning.settings import KagnetSettings
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_schema_graphs_are_those_of_a_slow_search(graph, hops, vectors):
 def test_the_order_of_the_questions_and_their_number_do_not_matter(graph, monkeypatch):
     asked = [([i, i + 1], [[i + 2], [i + 5, i + 6]]) for i in range(18)]
     whole = SchemaBuilder(graph).build(asked)
-    monkeypatch.setattr("hornbook.graph.schema.QUESTIONS_AT_ONCE", 5)
+    monkeypatch.setattr("hornbook.reasoning.schema.QUESTIONS_AT_ONCE", 5)
     counts = []
     parts = SchemaBuilder(graph).build(asked, counts.append)
     assert counts == [5, 10, 15, 18]
@@ -221,7 +221,7 @@ def test_plausibility(graph, tmp_path, model):
 
 
 def test_a_shuffled_graph_replaces_entities_by_others_of_similar_degree(graph, monkeypatch):
-    monkeypatch.setattr("hornbook.graph.schema.SIMILAR_DEGREES", 5)
+    monkeypatch.setattr("hornbook.reasoning.schema.SIMILAR_DEGREES", 5)
     found = shuffled_entities(graph.adjacency)
     assert sorted(found) == list(range(graph.num_entities)) and (found != np.arange(graph.num_entities)).sum() > 10
     degrees = graph.adjacency.degree(np.arange(graph.num_entities))

@@ -7,13 +7,13 @@ from typing import Any
 from torch import nn
 
 from hornbook.files import read_json_if_exists, refusing_damage
-from hornbook.graph.grounding import Grounder, open_saved_grounder
 from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import is_exported, load_any
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
 from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.models.head_config import HeadConfig
+from hornbook.reasoning.grounding import Grounder, open_saved_grounder
 from hornbook.tasks.spec import TaskSpec, load_task
 from hornbook.text.tokenizer import Tokenizer
 

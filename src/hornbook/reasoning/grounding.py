@@ -17,11 +17,11 @@ from hornbook.files import refusing_damage
 from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
 from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.paths import expand
-from hornbook.graph.schema import SchemaBuilder, SchemaGraphs
-from hornbook.graph.settings import KagnetSettings
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.models.head_config import KagNetConfig
 from hornbook.models.kagnet import CONCEPTS, EDGES, PAIRS, PATHS, ConceptEdges, ConceptNodes, ConceptPairs, ConceptPaths
+from hornbook.reasoning.schema import SchemaBuilder, SchemaGraphs
+from hornbook.reasoning.settings import KagnetSettings
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import ChoiceExample
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from hornbook.graph.graph import Graph, GraphPath, Hop
 from hornbook.graph.paths import Adjacency, expand, position_in_group
-from hornbook.graph.settings import KagnetSettings
 from hornbook.lifecycle.run_folder import ignore
+from hornbook.reasoning.settings import KagnetSettings
 
 if TYPE_CHECKING:
     from hornbook.graph.embedding.vectors import GraphVectors

@@ -24,9 +24,9 @@ from hornbook.data.corpus import shuffled
 from hornbook.files import link_files, write_json, write_tensors
 from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, ranking_metrics, with_inverses
+from hornbook.graph.embedding.settings import GraphEmbeddingSettings
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.graph.graph import Graph, open_graph
-from hornbook.graph.settings import GraphEmbeddingSettings
 from hornbook.graph.triples import SPLITS
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import changed_values

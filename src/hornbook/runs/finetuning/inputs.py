@@ -14,7 +14,6 @@ from hornbook import config as configuration
 from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.devices import chosen_device
-from hornbook.graph.grounding import Grounder, open_grounder
 from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.inference.opening import load
 from hornbook.interop.files import checked_config_file
@@ -26,6 +25,7 @@ from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.models.ernie import Ernie
 from hornbook.models.gpt import Gpt
 from hornbook.models.head_config import HeadConfig
+from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.published import rounded, settings_for

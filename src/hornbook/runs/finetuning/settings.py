@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from hornbook import config as configuration
 from hornbook.config import MANY, ValidatedSettings, setting
-from hornbook.graph.settings import KagnetSettings
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.head_config import HeadLayers, PairEncoding
 from hornbook.objectives.distillation.objective import DistillationSettings
+from hornbook.reasoning.settings import KagnetSettings
 from hornbook.train.settings import (
     CheckpointSettings,
     LoopSettings,

@@ -21,7 +21,6 @@ from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
-from hornbook.inference.samples import write_samples
 from hornbook.interop.files import checked_config_file
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -74,6 +73,7 @@ from hornbook.runs.pretraining.record import (
     vectors_fingerprint,
     write_run,
 )
+from hornbook.runs.pretraining.samples import write_samples
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome
