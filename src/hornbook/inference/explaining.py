@@ -16,6 +16,7 @@ from hornbook.batch import Batch
 from hornbook.graph.graph import GraphPath
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.models.kagnet import PAIRS
+from hornbook.reasoning.schema import SchemaBuilder, SchemaGraphs
 from hornbook.tasks.encoded import softmax
 from hornbook.tasks.records import ChoiceExample
 
@@ -101,34 +102,40 @@ def explain(
         task.encode([example], predictor.tokenizer, predictor.max_length), schema
     )
     batch = encoded.packed(range(len(choices))).to(predictor.device)
-    head = member.model.eval().task
+    probabilities, of_paths, of_pairs = _attention_of_paths(predictor, batch)
+    without_pairs = batch.with_values(PAIRS, weights_P=torch.zeros_like(batch.streams[PAIRS].weights_P))
+    without_paths = _probabilities(predictor, without_pairs)
+    builder, explained = member.grounder.builder, []
+    for i, text in enumerate(choices):
+        paths = _weighed_paths(builder, schema, i, of_paths, of_pairs)
+        concepts = builder.concepts_of(schema, i, schema.in_answer_C)
+        explained.append(ExplainedChoice(text, float(probabilities[i]), float(without_paths[i]), concepts, paths))
+    question_concepts = builder.concepts_of(schema, 0, schema.in_question_C)
+    return Explanation(example.context, int(probabilities.argmax()), question_concepts, tuple(explained))
+
+
+def _attention_of_paths(predictor: Predictor, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The probability of each answer, the attention of each path among those of its pair, and that of each pair."""
+    head = predictor.members[0].model.eval().task
     head.keeps_weights = True
     try:
         probabilities = _probabilities(predictor, batch)
         of_paths, of_pairs = (each.double().cpu().numpy() for each in head.weights)
     finally:
         head.keeps_weights, head.weights = False, None
-    without_pairs = batch.with_values(PAIRS, weights_P=torch.zeros_like(batch.streams[PAIRS].weights_P))
-    without_paths = _probabilities(predictor, without_pairs)
-    builder, explained = member.grounder.builder, []
-    for i, text in enumerate(choices):
-        first, last = schema.path_offsets[i : i + 2]
-        pair_weights = of_pairs[schema.pair_offsets[i] + schema.paths_K[first:last]]
-        rows = zip(
-            builder.paths_of(schema, i),
-            (pair_weights * of_paths[first:last]).tolist(),
-            pair_weights.tolist(),
-            of_paths[first:last].tolist(),
-            schema.scores_K[first:last].tolist(),
-            strict=True,
-        )
-        paths = sorted((WeighedPath(*row) for row in rows), key=lambda each: -each.weight)
-        concepts = builder.concepts_of(schema, i, schema.in_answer_C)
-        explained.append(
-            ExplainedChoice(text, float(probabilities[i]), float(without_paths[i]), concepts, tuple(paths))
-        )
-    question_concepts = builder.concepts_of(schema, 0, schema.in_question_C)
-    return Explanation(example.context, int(probabilities.argmax()), question_concepts, tuple(explained))
+    return probabilities, of_paths, of_pairs
+
+
+def _weighed_paths(
+    builder: SchemaBuilder, schema: SchemaGraphs, choice: int, of_paths: np.ndarray, of_pairs: np.ndarray
+) -> tuple[WeighedPath, ...]:
+    """The paths to an answer, the heaviest first."""
+    first, last = schema.path_offsets[choice : choice + 2]
+    path_weights = of_paths[first:last]
+    pair_weights = of_pairs[schema.pair_offsets[choice] + schema.paths_K[first:last]]
+    columns = (pair_weights * path_weights, pair_weights, path_weights, schema.scores_K[first:last])
+    rows = zip(builder.paths_of(schema, choice), *(each.tolist() for each in columns), strict=True)
+    return tuple(sorted((WeighedPath(*row) for row in rows), key=lambda each: -each.weight))
 
 
 @torch.no_grad()
