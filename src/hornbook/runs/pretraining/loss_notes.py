@@ -16,7 +16,7 @@ def loss_notes(folder: Path, outcome: Outcome, unigram_baseline: Mapping[str, fl
         if last > baseline and not term.endswith("accuracy"):
             notes.append(
                 f"the last validation {term} loss, {last:.3f}, is above the unigram baseline ({baseline:.3f}), which "
-                "predicts each token by its frequency alone: train for more --minutes or --steps"
+                "predicts each token by its frequency alone: train for more minutes= or steps="
             )
     last_loss = outcome.last.get("validation_loss", 0.0)
     if outcome.best is not None and last_loss > outcome.best + OVERFITTING:
