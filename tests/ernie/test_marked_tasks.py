@@ -95,6 +95,8 @@ def test_rows_without_a_mention_are_counted():
     assert data.splits["dev"][0].reason_unusable == "no mention is marked in the text"
     with pytest.raises(ValueError, match="no column for the label"):
         read("relation", [{"text": "[HD] a [HD] [TL] b [TL]"}])
+    with pytest.raises(ValueError, match="the column 'label' has no labels: fill it in, or name another with label="):
+        read("relation", [{"text": "[HD] a [HD] [TL] b [TL]", "label": None}])
 
 
 @pytest.mark.parametrize(

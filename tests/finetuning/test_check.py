@@ -132,3 +132,16 @@ def test_check_and_finetune_note_the_same_of_the_labels(hornbook, encoder, tmp_p
     out = hornbook("check", tmp_path / "films.csv").out.splitlines()
     for start in ("note: 'n/a' (4 rows)", "note: dev has only 6", "note: 94% of the training examples"):
         assert any(line.startswith(start) for line in noted) and any(line.startswith(start) for line in out), start
+
+
+def test_check_without_a_model_logs_what_was_inferred(data):
+    logged = []
+    library.check(data, log=logged.append)
+    assert any(line.startswith("columns: text = 'text'") for line in logged)
+    assert any("the label is empty" in line for line in logged)
+
+
+def test_a_single_file_that_is_named_as_a_test_split(encoder, data, tmp_path):
+    path = (data / "train.jsonl").rename(data / "my_test.jsonl")
+    with pytest.raises(ValueError, match=r"my_test.jsonl is read as the test split because of its name: rename it"):
+        finetune(encoder, path, out=tmp_path / "run", log=[].append)

@@ -140,7 +140,7 @@ def test_sizes():
     assert chosen_sizes(None, 10_000) == [32, 128, 512, 2048, 8192, 10_000]
     assert chosen_sizes(None, 20) == [20]
     assert chosen_sizes(("all", 64, "32", 99_999), 1000) == [32, 64, 1000]
-    for wrong in ((0,), ("many",), (), (1.5,)):
+    for wrong in ((0,), ("many",), (), (1.5,), ("²",)):
         with pytest.raises(ValueError, match="size"):
             chosen_sizes(wrong, 1000)
 

@@ -106,7 +106,7 @@ def test_confidence_intervals_cover_the_truth():
     [
         ("", "has no minimal pairs"),
         ('{"sentence_good": "a"}\n', "line 1 has no sentence_good and sentence_bad"),
-        ('{"good": "a", "bad": "b"}\nnot json\n', "line 2"),
+        ('{"good": "a", "bad": "b"}\nnot json\n', "line 2 is not JSON"),
         ('{"good": "a", "bad": 3}\n', "line 1"),
         ("[]\n", "line 1"),
     ],
@@ -119,6 +119,8 @@ def test_refused_files(tmp_path, text, words):
 
 def test_lines_end_at_line_feeds_only(tmp_path):
     pairs = read_pairs(write_pairs(tmp_path / "a.jsonl", [("one\u2028two", "b")]))
+    (tmp_path / "a.jsonl").write_text("\ufeff" + (tmp_path / "a.jsonl").read_text())
+    assert read_pairs(tmp_path / "a.jsonl") == pairs
     assert [pair.good for pair in pairs] == ["one\u2028two"]
     with pytest.raises(ValueError, match="does not exist"):
         read_pairs(tmp_path / "missing")

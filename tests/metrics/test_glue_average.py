@@ -1,6 +1,7 @@
 import pytest
 
-from hornbook.metrics.glue import OFFICIAL, glue_average
+from hornbook.files import write_json
+from hornbook.metrics.glue import OFFICIAL, glue_average, read_glue_scores
 
 
 def test_two_measures_are_averaged_within_the_task_first():
@@ -25,3 +26,17 @@ def test_all_nine_tasks():
 def test_invalid_inputs_are_refused():
     with pytest.raises(ValueError, match="'mnli' has no 'accuracy_mismatched'"):
         glue_average({"mnli": {"accuracy": 0.8}})
+    with pytest.raises(ValueError, match="there are no scores of GLUE's tasks"):
+        glue_average({})
+
+
+def test_one_complete_run_of_each_task(tmp_path):
+    for name, task in (("one", "rte"), ("two", "rte"), ("three", "mnli")):
+        (tmp_path / name).mkdir()
+        write_json(tmp_path / name / "task.json", {"task": task})
+        write_json(tmp_path / name / "scores.json", {"splits": {"dev": {"accuracy": {"value": 0.5}}}})
+    assert read_glue_scores([tmp_path / "one"]) == {"rte": {"accuracy": 0.5}}
+    with pytest.raises(ValueError, match="two is a second run of rte: give one run of each task"):
+        read_glue_scores([tmp_path / "one", tmp_path / "two"])
+    with pytest.raises(ValueError, match=r"three has no scores of dev-mismatched: add dev_mismatched.tsv"):
+        read_glue_scores([tmp_path / "three"])

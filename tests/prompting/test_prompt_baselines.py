@@ -51,6 +51,8 @@ def test_a_dictionary_of_ones_own(tmp_path):
     file = tmp_path / "words.txt"
     file.write_text("Cat chat\ncat minou\nice cream\tglace\n\n", encoding="utf-8")
     assert read_dictionary(file) == {"cat": "chat", "ice cream": "glace"}
+    file.write_text("\ufeff" + file.read_text())
+    assert read_dictionary(file) == {"cat": "chat", "ice cream": "glace"}
     file.write_text("cat\n", encoding="utf-8")
     with pytest.raises(ValueError, match="line 1 has a word and no translation"):
         read_dictionary(file)

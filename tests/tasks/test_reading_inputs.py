@@ -193,6 +193,8 @@ def test_choices(tmp_path):
 def test_a_file_that_is_not_there_or_empty(tmp_path):
     with pytest.raises(ValueError, match="there is no file"):
         read_inputs(tmp_path / "none.txt", spec_of("classification"))
+    with pytest.raises(ValueError, match="is a folder: give a file in it"):
+        read_inputs(tmp_path, spec_of("classification"))
     for name in ("empty__txt", "empty__csv", "empty__jsonl"):
         write(tmp_path, **{name: ""})
         with pytest.raises(ValueError, match="contains no inputs"):

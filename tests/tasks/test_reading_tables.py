@@ -423,3 +423,36 @@ def test_where_nothing_can_be_read_the_first_reason_is_reported(tmp_path, task, 
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=said):
         read(task, tmp_path / name)
+
+
+def test_columns_without_a_name_must_be_empty(tmp_path):
+    write(tmp_path, a__csv="text,label,,\none,x,,\ntwo,y\n\nthree,x,,\n")
+    data = read("classification", tmp_path / "a.csv", held_out=0)
+    assert [(each.text, each.label) for each in data.splits["train"]] == [("one", "x"), ("two", "y"), ("three", "x")]
+    write(tmp_path, a__csv="text,label,,\none,x,,note\n")
+    with pytest.raises(ValueError, match=r"a.csv has 2 columns without a name: name them in its first line"):
+        read("classification", tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [("constraints", "dev"), ("my_train", "train"), ("training-v2", "train"), ("a_test", "test"), ("valid", "dev")],
+)
+def test_a_word_of_its_name_tells_the_split_of_a_single_file(tmp_path, name, split):
+    write(tmp_path, **{f"{name}__csv": "text,label\none,x\ntwo,y\n"})
+    data = read("classification", tmp_path / f"{name}.csv", held_out=0, default_split="dev")
+    assert list(data.splits) == [split]
+
+
+def test_two_names_of_one_split():
+    rows = [{"text": "one", "label": "x"}]
+    with pytest.raises(ValueError, match="'dev' and 'validation' both name the dev split: give only one of them"):
+        read("classification", {"train": rows, "dev": rows, "validation": rows})
+    with pytest.raises(ValueError, match="for columns, give a data frame or a list of dictionaries"):
+        read("classification", {"text": ["one"], "label": ["x"]})
+
+
+def test_a_label_of_single_texts_is_refused_for_similarity():
+    rows = [{"text": "one two", "score": 1.0}, {"text": "three four", "score": 2.0}]
+    with pytest.raises(ValueError, match="label= needs a pair of texts: name the second text with pair="):
+        read("similarity", rows, label="score", text="text")

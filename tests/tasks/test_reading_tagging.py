@@ -196,3 +196,13 @@ def test_a_tag_that_training_does_not_have(tmp_path):
     data = read("tagging", tmp_path)
     assert data.labels == ("O", "B-PER", "I-PER") and data.splits["dev"][1].tags == ("B-LOC",)
     assert counts(data) == {"unseen_label": 1} and first(data, "unseen_label")["place"] == "line 4"
+
+
+def test_a_column_that_the_lines_do_not_have(tmp_path):
+    write(tmp_path, a__conllu="1\tAda\tAda\tPROPN\tNNP\t_\t0\troot\t_\t_\n", b__conll="Ada B-PER\nsaid O\n")
+    with pytest.raises(ValueError, match="label= is column 12, but the lines have only 10: use an index from 0 to 9"):
+        read("tagging", tmp_path / "a.conllu", label="12")
+    with pytest.raises(ValueError, match="text= is column 7, but the lines have only 2: use an index from 0 to 1"):
+        read("tagging", tmp_path / "b.conll", text="7")
+    write(tmp_path, test__conll="Ada\nsaid\n")
+    assert len(read("tagging", tmp_path / "test.conll", label="1").splits["test"]) == 1

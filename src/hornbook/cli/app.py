@@ -70,8 +70,8 @@ def _with_subcommands(command) -> Iterator:
 
 
 def _name_options(command) -> None:
-    """Errors of a command about the value of an argument (`top_k must be`) name its option (`--top-k must be`). While
-    the command runs, `given_options` knows which options were given."""
+    """Replaces the argument name in "top_k must be ..." by the option, "--top-k". While the command runs,
+    `given_options` knows which options were given."""
     options = {param.name: param.opts[0] for param in command.params if param.param_type_name == "option"}
     invoke = command.invoke
 

@@ -201,7 +201,7 @@ def chosen_sizes(requested: Sequence[int | str] | None, total: int) -> list[int]
     sizes = set()
     for size in requested:
         text = str(size).strip().lower()
-        if text != "all" and (not text.isdigit() or int(text) < 1):
+        if text != "all" and (not text.isdecimal() or int(text) < 1):
             raise ValueError(f"a size of the label curve must be a number of examples or 'all', not '{size}'")
         sizes.add(total if text == "all" else min(int(text), total))
     if not sizes:

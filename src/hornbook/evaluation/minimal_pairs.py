@@ -97,7 +97,8 @@ def minimal_pairs(
             num_texts = len(readers) * len(texts)
             on_progress(min(before + done, num_texts), num_texts)
 
-        for key, value in _totals(reader, texts, within_word and i == len(readers) - 1, report).items():
+        is_last = i == len(readers) - 1  # the encoder, if there is one
+        for key, value in _totals(reader, texts, within_word and is_last, report).items():
             total[key] += value
     log_probabilities: list[tuple[MinimalPair, float, float]] = []
     are_right: dict[str, list[bool]] = {}  # by paradigm
@@ -153,7 +154,7 @@ def read_pairs(path: Path) -> list[MinimalPair]:
 
 def _read_file(file: Path) -> Iterable[MinimalPair]:
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise ValueError(f"{file} is not UTF-8 text: give a .jsonl file") from None
     for number, line in enumerate(lines, start=1):
@@ -161,8 +162,8 @@ def _read_file(file: Path) -> Iterable[MinimalPair]:
             continue
         try:
             values = json.loads(line)
-        except ValueError:
-            values = None
+        except ValueError as error:
+            raise ValueError(f"{file}: line {number} is not JSON ({error}): give one JSON object per line") from None
         if isinstance(values, dict) and OPTIONS in values:
             yield _with_options(values, f"{file}: line {number}", file.stem)
             continue
@@ -200,7 +201,7 @@ def _accuracy(are_right: Sequence[bool]) -> Accuracy:
 
 
 def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:
-    """The mean over paradigms; the interval is that of the pairs, the paradigms being given."""
+    """The mean over paradigms. The interval covers sampling of pairs, not of paradigms."""
     accuracies = list(paradigms)
     mean = sum(each.value for each in accuracies) / len(accuracies)
     variance = sum(each.value * (1 - each.value) / each.num_pairs for each in accuracies) / len(accuracies) ** 2

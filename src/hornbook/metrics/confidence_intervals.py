@@ -14,7 +14,7 @@ ROUNDS = 1000  # resamples
 def interval(score: Callable[[np.ndarray], float], num_examples: int) -> tuple[float, float]:
     """The percentile bootstrap interval (low, high) of `score(indices)`, with examples resampled with replacement.
 
-    interval(lambda indices: f1(gold[indices], predicted[indices], "yes"), len(gold))
+    interval(lambda indices: np.mean(right[indices]), len(right))
     """
     return intervals(lambda indices: {"": score(indices)}, num_examples)[""]
 

@@ -27,7 +27,14 @@ def read_glue_scores(runs: Iterable[Path]) -> dict[str, dict[str, float]]:
         task, splits = read_json(run / "task.json")["task"], read_json(run / "scores.json")["splits"]
         if task not in OFFICIAL:
             raise ValueError(f"{run} is a run of {task}, which is not a GLUE task: give runs of {', '.join(OFFICIAL)}")
+        if task in scores:
+            raise ValueError(f"{run} is a second run of {task}: give one run of each task")
         scores[task] = {name: score["value"] for name, score in splits["dev"].items()}
+        if task == "mnli" and "dev-mismatched" not in splits:
+            raise ValueError(
+                f"{run} has no scores of dev-mismatched: add dev_mismatched.tsv to its data and fine-tune again, or "
+                "leave out the run"
+            )
         if "dev-mismatched" in splits:
             scores[task]["accuracy_mismatched"] = splits["dev-mismatched"]["accuracy"]["value"]
     return scores
@@ -40,6 +47,8 @@ def glue_average(scores: Mapping[str, Mapping[str, float]]) -> tuple[float, tupl
     the unit of the scores.
     """
     counted = tuple(task for task in OFFICIAL if task in scores)
+    if not counted:
+        raise ValueError(f"there are no scores of GLUE's tasks: give some of {', '.join(OFFICIAL)}")
     for task in counted:
         missing = [metric for metric in OFFICIAL[task] if metric not in scores[task]]
         if missing:

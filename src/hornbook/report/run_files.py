@@ -161,6 +161,10 @@ class ReportedRun:
 
     @property
     def preset(self) -> str:
+        """The preset or, of a run on text tasks, the names of the tasks."""
+        if self.is_of_text:
+            tasks = (self.inputs.get("data") or {}).get("tasks") or []
+            return ", ".join(str(task.get("task")) for task in tasks)
         return str(self.record.get("preset", "a model"))
 
     @property

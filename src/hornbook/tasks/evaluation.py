@@ -99,6 +99,8 @@ def evaluate_split(
     autocast: AutoCast,
     micro_tokens: int,
 ) -> Evaluation:
+    """The predictions of a model for a split, with their scores and loss if all examples have labels, which may be
+    missing in test splits."""
     result = run_model(model, encoded, autocast, micro_tokens)
     predictions = task.decode(result.outputs, encoded, examples)
     if not examples or any(example.gold is None for example in examples):

@@ -1,4 +1,4 @@
-"""The overlapping windows of a long passage, and where its answers are in them."""
+"""Splits long passages into overlapping windows and locates answers in them."""
 
 from typing import NamedTuple
 

@@ -75,7 +75,7 @@ def translate_words(text: str, words: Mapping[str, str]) -> str:
 def read_dictionary(path: str | Path) -> dict[str, str]:
     """Reads a file with a word and its translation per line, separated by white space; a word's first one counts."""
     translations: dict[str, str] = {}
-    for line_number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+    for line_number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").split("\n"), 1):
         if line.strip():
             word, _, translation = line.strip().partition("\t" if "\t" in line else " ")
             if not translation.strip():

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hornbook.data.problems import problem_lines
 from hornbook.lifecycle.run_folder import Log, ignore
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import length_quantiles, summarize
@@ -59,7 +60,10 @@ def check(
     """
     columns = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     if model is None:
-        return summarize(read(task, data, **columns, strict=strict, seed=seed or 0))
+        dataset = read(task, data, **columns, strict=strict, seed=seed or 0)
+        for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict())):
+            log(message)
+        return summarize(dataset)
     from hornbook.runs.finetuning.record import FinetuneRequest
 
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}

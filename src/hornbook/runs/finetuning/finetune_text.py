@@ -276,11 +276,10 @@ def finetune_text(
             {"data": {"path": request.data, "fingerprint": fingerprint, "tasks": texts.tasks}},
             settings,
             runtime.to_record(),
-            preset=", ".join(task["task"] for task in texts.tasks),
             family=trained.family,
             heads=list(trained.heads),
             parameters=num_parameters,
-            joint=configuration.to_dict(mixture),
+            mixture=configuration.to_dict(mixture),
             **{"from": request.model},
         )
     job = _job(trained, tokenizer, texts, settings, runtime)

@@ -177,6 +177,12 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
     for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict()), *hints(dataset)):
         log(message)
     if not dataset.splits.get("train"):
+        if isinstance(data, str | Path) and Path(data).expanduser().is_file():
+            split = next(iter(dataset.splits))
+            raise ValueError(
+                f"{data} is read as the {split} split because of its name: rename it, or give a folder with a train "
+                "file"
+            )
         raise ValueError("the data has no training split: add a train file next to the dev file")
     kind.refuse_training(dataset)
     dev = dataset.splits.get("dev", [])

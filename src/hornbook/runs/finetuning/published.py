@@ -19,7 +19,7 @@ GRAPH_LR = 1e-3  # of the layers that read a knowledge graph, as published for K
 SMALL_WIDTH, LARGE_WIDTH = 256, 1024  # of ELECTRA-small and BERT-large
 MANY_EXAMPLES, FEW_EXAMPLES = 50_000, 6_000  # for an ELECTRA of a size between the published ones
 MAX_LR = 1e-3
-MIN_STEPS, MAX_EPOCHS = 300, 10  # few examples of one's own are read more often, for at least this many steps
+MIN_STEPS, MAX_EPOCHS = 300, 10  # small custom data sets get more epochs, up to at least this many steps
 EARLIER_EPOCHS = 10.0  # epochs of a stage before the last whose recipe does not set them
 LARGE_DATA = 100_000  # examples, as in MNLI, QQP and QNLI: TinyBERT halved the epochs of its first stage for these
 

@@ -94,9 +94,9 @@ def degenerate(
     """A message if the dev predictions are degenerate, or if their score is no better than chance; else None. `scores`
     are the dev scores with their intervals.
 
-    Chance is the constant answer that is best on `train`, and the interval of `metric_for_best` must not reach down to
-    its score. With unbalanced classes it can, although a model does separate the classes (Matthews correlation above
-    0); for such a model the score itself, not its interval, is compared."""
+    The model must beat the constant prediction that is best on `train`: the lower end of the interval of
+    `metric_for_best` must be above the score of that prediction. For unbalanced classes it is enough that the score is
+    above it and the Matthews correlation is significantly above 0."""
     if message := learned_nothing(task, dev, predictions, losses):
         return message
     gold = [example.gold for example in train if example.gold is not None]

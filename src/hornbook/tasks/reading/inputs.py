@@ -150,7 +150,9 @@ def inputs_of_table(data: Any, registered: RegisteredTask, notes: Notes) -> tupl
 
 def _existing(file: str | Path) -> Path:
     path = Path(file).expanduser()
-    if path.is_dir() or not path.exists():
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give a file in it")
+    if not path.exists():
         raise ValueError(f"there is no file {path}: give a file with the inputs")
     return path
 

@@ -97,13 +97,13 @@ def main_table(tables: Tables) -> tuple[str, RowTable]:
     return split, table
 
 
-def find_splits(path: Path, patterns: Patterns, inner: str = "") -> Paths:
-    """The files of each split. For a file, its split is inferred from its name; in a folder without matching files, its
-    subfolder `inner` is searched too."""
+def find_splits(path: Path, patterns: Patterns, inner: str = "", default_split: str = "train") -> Paths:
+    """The files of each split. For a file, its split is inferred from its name, and is `default_split` if the name does
+    not tell; in a folder without matching files, its subfolder `inner` is searched too."""
     if not path.exists():
         raise ValueError(f"{path} does not exist: check the spelling")
     if path.is_file():
-        return {split_of(path, patterns): [path]}
+        return {split_of(path, patterns) or default_split: [path]}
     for folder in (path, *_named(path, inner)):
         paths = {split: files for split, names in patterns.items() if (files := _first(folder, names))}
         if paths:
@@ -111,15 +111,16 @@ def find_splits(path: Path, patterns: Patterns, inner: str = "") -> Paths:
     return {}
 
 
-def split_of(path: Path, patterns: Patterns) -> str:
+def split_of(path: Path, patterns: Patterns) -> str | None:
+    """The split that the name of a file tells, if any. Published names of a training file may not tell, as such a file
+    may be the whole data set."""
     for split, names in patterns.items():
-        if any(path.match(name) for name in names):
+        if split != "train" and any(path.match(name) for name in names):
             return split
     words = re.split(r"[^a-z]+", path.name.lower())
-    for split in ("test", "dev"):
-        if any(name in words for name in SPLIT_NAMES[split]):
-            return split
-    return "train"
+    return next(
+        (split for split in ("test", "dev", "train") if any(name in words for name in SPLIT_NAMES[split])), None
+    )
 
 
 def no_files_message(path: Path, *several: Patterns) -> str:

@@ -127,7 +127,14 @@ class MarkedLayout(TabularLayout):
     ) -> list[MarkedExample]:
         has_labels = label is not None and any(row.fields.get(label) is not None for row in table.rows)
         if not has_labels and not split.startswith("test"):
-            raise ValueError(f"{table.file} has no column for the label (looked for {', '.join(LABELS)})")
+            if label in table.columns:
+                raise ValueError(
+                    f"{table.file}: the column '{label}' has no labels: fill it in, or name another with label="
+                )
+            raise ValueError(
+                f"{table.file} has no column for the label (looked for {', '.join(LABELS)}); name it with label= "
+                f"(columns: {table.column_list})"
+            )
 
         def convert(row: Row, key: str) -> tuple[MarkedExample, Defect | None]:
             fields = row.fields if text is None else {**row.fields, "text": row.fields.get(text)}

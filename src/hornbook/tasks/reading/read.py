@@ -1,6 +1,7 @@
 """Entry point: reads the data of a task into a `DataSet`, with unique keys, tags in BIO, a held-out dev split and the
 list of labels."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,13 @@ def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
     several = data if isinstance(data, Mapping) else {default_split: data}
     names = {name: split for split, names in SPLIT_NAMES.items() for name in names}
     if unknown := [name for name in several if name not in names]:
-        raise ValueError(f"'{unknown[0]}' is not a split: use train, dev or test")
+        raise ValueError(
+            f"'{unknown[0]}' is not a split: use train, dev or test; for columns, give a data frame or a list of "
+            "dictionaries"
+        )
+    for name, other in itertools.combinations(several, 2):
+        if names[name] == names[other]:
+            raise ValueError(f"'{name}' and '{other}' both name the {names[name]} split: give only one of them")
     tables = {names[name]: in_memory(each, f"the {names[name]} table", notes) for name, each in several.items()}
     notes.file_of.update({split: table.file for split, table in tables.items()})
     notes.tables.extend(tables.values())
@@ -68,14 +75,12 @@ def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
 
 def _from_files(registered: RegisteredTask, path: Path, notes: Notes, default_split: str) -> Splits:
     layout = registered.layout
-    paths = find_splits(path, layout.files, layout.folder)
+    paths = find_splits(path, layout.files, layout.folder, default_split)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
         layout = registered.custom_layout
-        paths = find_splits(path, layout.files)
+        paths = find_splits(path, layout.files, default_split=default_split)
     if not paths:
         raise ValueError(no_files_message(path, registered.layout.files, layout.files))
-    if path.is_file() and "train" in paths and "train" not in path.name.lower():
-        paths = {default_split: paths["train"]}
     if notes.requested and not layout.takes_columns:
         raise ValueError(f"{registered.name} has a fixed layout: leave out text=, pair= and label=")
     notes.file_of.update({split: str(files[0]) for split, files in paths.items()})

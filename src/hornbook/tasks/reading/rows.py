@@ -1,4 +1,4 @@
-"""Tables as rows of cells, tables in memory as such, and rows as examples."""
+"""Tables as lists of rows, and their conversion to examples."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

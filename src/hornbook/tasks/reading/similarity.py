@@ -72,6 +72,8 @@ def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarityColu
         text, pair = next((columns for columns in candidates if len(columns) == 2), (None, None))
     if text is None:
         text = infer_columns(table, RequestedColumns(pair=pair), "regression", needs_label=False).text
+    if requested.label and pair is None:
+        raise ValueError(f"{table.file}: label= needs a pair of texts: name the second text with pair=")
     used = {text, pair}
     negative = next((name for name in table.columns_named(NEGATIVES) if name not in used), None)
     score = named.get("label") or next(iter(table.columns_named(SCORES)), None)

@@ -156,10 +156,24 @@ def _with_header(
     columns = [name.strip() for name in first[1]]
     if names and header_has not in columns:
         columns, records = list(names), chain([first], records)
+    unnamed = [index for index, name in enumerate(columns) if not name]
+    if len(unnamed) > 1:
+        records = _without_fields(records, unnamed, len(columns), path)
+        columns = [name for name in columns if name]
     if len(set(columns)) < len(columns):
         repeated = next(name for name in columns if columns.count(name) > 1)
         raise ValueError(f"{path} has two columns named '{repeated}': rename one in its first line")
     return _OpenTable(_rows(records, columns), columns, delimiter)
+
+
+def _without_fields(records: Iterator[Record], unnamed: list[int], width: int, path: Path) -> Iterator[Record]:
+    """Leaves out the columns without a name, which separators at the end of each line make; they must be empty."""
+    for place, fields in records:
+        if len(fields) == width:
+            if any(fields[index].strip() for index in unnamed):
+                raise ValueError(f"{path} has {len(unnamed)} columns without a name: name them in its first line")
+            fields = [field for index, field in enumerate(fields) if index not in unnamed]
+        yield place, fields
 
 
 def _rows(records: Iterable[Record], columns: list[str]) -> Iterator[Row]:

@@ -71,6 +71,10 @@ class ConllLayout(TabularLayout):
         is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
         column = column_number(path, requested.label or ("upos" if is_conllu else self.tag), names)
         words_column = column_number(path, requested.text, names, "text") if requested.text else shape.words
+        if requested.text:
+            _check_column(path, words_column, shape.width, "text")
+        if requested.label and not (split.startswith("test") and shape.width == words_column + 1):
+            _check_column(path, column, shape.width, "label")
         for number, (place, rows) in enumerate(shape.sentences(lines)):
             words = tuple(row[words_column if len(row) > words_column else 0] for row in rows)
             width = max(len(row) for row in rows)
@@ -102,12 +106,19 @@ def _has(row: list[str], column: int, width: int, is_conllu: bool) -> bool:
 def column_number(path: Path, requested: str, names: Mapping[str, int], role: str = "label") -> int:
     if requested == "last":
         return -1
-    if requested.isdigit():
+    if requested.isdecimal():
         return int(requested)
     if requested.lower() in names:
         return names[requested.lower()]
     known = ", ".join([*names, "last"])
     raise ValueError(f"{path}: {role}={requested!r} is not a column; use one of {known}, or its index from 0")
+
+
+def _check_column(path: Path, column: int, width: int, role: str) -> None:
+    if column >= width:
+        raise ValueError(
+            f"{path}: {role}= is column {column}, but the lines have only {width}: use an index from 0 to {width - 1}"
+        )
 
 
 @dataclass(frozen=True)

@@ -130,10 +130,9 @@ def _patterns(source: ExampleSource) -> dict[str, tuple[str, ...]]:
 
 def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
     notes, patterns = Notes(), _patterns(task.source)
-    files = find_splits(path, patterns)
-    if path.is_file():  # a single file is the test split unless its name contains "train"
-        split = "train" if "train" in path.name.lower() and "train" in files else "test"
-        files = {split: [path]}
+    files = find_splits(path, patterns, default_split="test")
+    if path.is_file() and "train" not in files:
+        files = {"test": [path]}
     if not files:
         raise ValueError(no_files_message(path, patterns))
     read_file = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
