@@ -1,6 +1,7 @@
 """`hornbook runs`: what there is, and checkpoints that nothing needs."""
 
 import shutil
+import threading
 
 import pytest
 from tiny import TINY_WORDS
@@ -38,6 +39,27 @@ def test_the_list(hornbook, runs):
     lines = hornbook("runs", runs).stdout.splitlines()
     assert lines[0].split() == ["run", "what", "state", "result", "steps", "size", "age"]
     assert [line.split()[0] for line in lines[1:]] == ["first", "group/stopped", "task"]
+
+
+def test_files_that_disappear_meanwhile(hornbook, runs):
+    """As those that a running run writes do."""
+    is_over, files = threading.Event(), [runs / "first" / f"{number}.tmp" for number in range(100)]
+
+    def write_and_remove():
+        while not is_over.is_set():
+            for file in files:
+                file.touch()
+            for file in files:
+                file.unlink()
+
+    writer = threading.Thread(target=write_and_remove)
+    writer.start()
+    try:
+        for _ in range(10):
+            assert len(hornbook("runs", runs, "--json").answer["runs"]) == 3
+    finally:
+        is_over.set()
+        writer.join()
 
 
 def test_one_that_another_process_writes(hornbook, runs):

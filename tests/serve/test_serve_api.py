@@ -470,6 +470,15 @@ def test_runs_are_shown_only_if_asked(client):
     assert found.status_code == 404 and "--runs" in found.json()["error"]["message"]
 
 
+def test_a_folder_of_runs_that_was_removed(folders, tmp_path):
+    (tmp_path / "runs").mkdir()
+    with TestClient(build_app(open_models([str(folders["first"])]), ServeSettings(runs=tmp_path / "runs"))) as client:
+        assert client.get("/runs").json() == {"runs": []}
+        (tmp_path / "runs").rmdir()
+        found = client.get("/runs")
+        assert found.status_code == 404 and "is not a folder" in found.json()["error"]["message"]
+
+
 def test_a_failure_is_no_secret_and_no_crash(folders, monkeypatch):
     models = open_models([str(folders["first"])])
 

@@ -49,9 +49,9 @@ app.add_typer(runs_app, name="runs")
 @runs_app.command("list", epilog="Example: hornbook runs list runs")
 def list_command(folder: Folder = Path("runs")) -> None:
     """List the runs in a folder: what each is, its state, its score or loss, its size and its age."""
-    from hornbook.report.run_list import HEADINGS, find_runs, row, summarize_run
+    from hornbook.report.run_list import HEADINGS, disk_usage, find_runs, row, summarize_run
 
-    runs = [summarize_run(run) for run in find_runs(folder)]
+    runs = [summarize_run(run) | disk_usage(run) for run in find_runs(folder)]
     if runs:
         table([row(run, folder) for run in runs], HEADINGS)
     else:

@@ -1,5 +1,8 @@
 """The run folders below a folder: kind, progress and size on disk of each."""
 
+import contextlib
+import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,20 +34,14 @@ def _runs_below(folder: Path) -> Iterator[Path]:
 
 
 def summarize_run(run: Path) -> dict:
-    """One row of `hornbook runs` as a dictionary. `state` is finished, running, stopped or unreadable."""
-    files = [path for path in run.rglob("*") if path.is_file()]
-    folder = {
-        "folder": str(run),
-        "bytes": disk_bytes(run),
-        "modified": max((path.stat().st_mtime for path in files), default=run.stat().st_mtime),
-    }
+    """Kind, progress and result of a run. `state` is finished, running, stopped or unreadable."""
     try:
         summary = _summarize(run)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         summary = {"what": "", "state": "unreadable", "result": str(error), "step": None, "num_steps": None}
     if is_locked(run):
         summary["state"] = "running"
-    return folder | summary
+    return {"folder": str(run), **summary}
 
 
 def _summarize(run: Path) -> dict:
@@ -61,7 +58,7 @@ def _summarize(run: Path) -> dict:
 
 
 def row(summary: dict, root: Path) -> tuple[str, ...]:
-    """The result of `summarize_run` in the columns of `HEADINGS`."""
+    """The results of `summarize_run` and `disk_usage` in the columns of `HEADINGS`."""
     folder = Path(summary["folder"])
     steps = "" if summary["step"] is None else f"{summary['step']:,} of {summary['num_steps']:,}"
     age = formatting.duration(max(0.0, time.time() - summary["modified"]))
@@ -69,7 +66,15 @@ def row(summary: dict, root: Path) -> tuple[str, ...]:
     return (name, summary["what"], summary["state"], summary["result"], steps, formatting.size(summary["bytes"]), age)
 
 
-def disk_bytes(folder: Path, without: set[Path] = frozenset()) -> int:
-    """Bytes of the files in a folder; hard links to the same file count once."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path not in without]
-    return sum({(stat.st_dev, stat.st_ino): stat.st_size for stat in (path.stat() for path in files)}.values())
+def disk_usage(folder: Path, without: set[Path] = frozenset()) -> dict:
+    """The `bytes` of the files in a folder, where hard links to the same file count once, and when one was last
+    `modified`. Files that are removed meanwhile, as by a run, are left out."""
+    sizes, modified = {}, []
+    for parent, _, names in os.walk(folder):
+        for path in {Path(parent, name) for name in names} - without:
+            with contextlib.suppress(OSError):
+                info = path.lstat()
+                if stat.S_ISREG(info.st_mode):
+                    sizes[info.st_dev, info.st_ino] = info.st_size
+                    modified.append(info.st_mtime)
+    return {"bytes": sum(sizes.values()), "modified": max(modified, default=0.0)}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hornbook.report.run_list import disk_bytes, summarize_run
+from hornbook.report.run_list import disk_usage, summarize_run
 from hornbook.train.checkpoint import Checkpoints
 
 
@@ -14,7 +14,7 @@ def remove_checkpoints(run: Path, dry_run: bool = False) -> int:
         return 0
     stages = [Checkpoints(run), *map(Checkpoints, sorted((run / "stages").glob("*")))]
     unneeded = {path for checkpoints in stages for path in checkpoints.finished_files()}
-    freed = disk_bytes(run) - disk_bytes(run, without=unneeded)
+    freed = disk_usage(run)["bytes"] - disk_usage(run, without=unneeded)["bytes"]
     if not dry_run:
         for checkpoints in stages:
             checkpoints.keep_only_state()

@@ -29,15 +29,15 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
     return listed
 
 
-def _modified(run: Path) -> float:
-    metrics = run / METRICS
-    return (metrics if metrics.is_file() else run).stat().st_mtime
+def _modified(run: Path) -> int:
+    return (_stamp(run / METRICS) or _stamp(run) or (0, 0))[0]
 
 
-def _stamp(file: Path) -> Stamp:
-    if not file.is_file():
+def _stamp(path: Path) -> Stamp:
+    try:
+        stat = path.stat()
+    except OSError:  # there is no such file, or no longer
         return None
-    stat = file.stat()
     return stat.st_mtime_ns, stat.st_size
 
 

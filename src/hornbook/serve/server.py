@@ -131,7 +131,10 @@ def _add_status(app: FastAPI, server: ServerState) -> None:
         """The runs in the folder of --runs, with their loss curves."""
         if server.settings.runs is None:
             raise HTTPException(404, "the server shows no runs: start it with 'hornbook serve MODEL --runs FOLDER'")
-        return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
+        try:
+            return {"runs": await asyncio.to_thread(list_runs, server.settings.runs)}
+        except ValueError as error:
+            raise HTTPException(404, str(error)) from None
 
     app.include_router(routes)
     for path, name in PAGE_FILES.items():
