@@ -15,6 +15,7 @@ from hornbook.config import did_you_mean
 from hornbook.lifecycle.locking import check_folder, discards_writes
 from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
 
+INT8_SCALE = ".scale"  # ends the name of the scales of a stored int8 matrix, one per row
 UMASK = os.umask(0)  # read once, as reading it changes it for a moment, which other threads would see
 os.umask(UMASK)
 

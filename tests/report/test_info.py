@@ -5,6 +5,7 @@ import pytest
 from safetensors.numpy import save_file
 from synthetic_runs import train_lines, validation_lines
 
+import hornbook
 from hornbook.report.info import describe
 
 CONFIG = {
@@ -96,6 +97,10 @@ def test_a_model(tmp_path, sharded):
     said = words(tmp_path)
     assert said["class"] == "BertForPreTraining" and said["vocabulary"] == "1,200"
     assert said["tokenizer"] == "not included"
+
+
+def test_the_scales_of_int8_weights_are_no_parameters():
+    assert describe("en")["parameters"] == sum(each.numel() for each in hornbook.load("en").model.parameters())
 
 
 @pytest.mark.parametrize(("overrides", "longest"), [({}, 512), ({"pad_token_id": 0}, 513)])

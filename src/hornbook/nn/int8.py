@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hornbook.files import INT8_SCALE
+
 WeightFormat = Literal["float", "int8"]
-SCALE = ".scale"  # ends the name of the scales of a stored int8 matrix, one per row
 QMAX = 127  # largest absolute value of a weight; -128 is unused
 HIGH = 256  # factor of the high part of a value
 TILE = 64  # output widths that are not whole tiles, such as 50,257 logits, take 1.7 x as long
@@ -187,7 +188,7 @@ def as_int8(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     stored = {}
     for name, weight in weights.items():
         if weight.dim() == 2 and weight.is_floating_point():
-            stored[name], stored[f"{name}{SCALE}"] = quantized_rows(weight)
+            stored[name], stored[f"{name}{INT8_SCALE}"] = quantized_rows(weight)
         else:
             stored[name] = weight
     return stored
@@ -202,11 +203,11 @@ def as_float(stored: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     weights = {}
     for name, weight in stored.items():
-        scale_R = stored.get(f"{name}{SCALE}")
+        scale_R = stored.get(f"{name}{INT8_SCALE}")
         if weight.dtype == torch.int8 and scale_R is not None:
             if scale_R.shape != weight.shape[:1] or not scale_R.is_floating_point():
-                raise ValueError(f"{name}{SCALE} is not one number for each row of {name}")
+                raise ValueError(f"{name}{INT8_SCALE} is not one number for each row of {name}")
             weights[name] = weight.to(scale_R.dtype) * scale_R[:, None]
-        elif not name.endswith(SCALE) or name.removesuffix(SCALE) not in stored:
+        elif not name.endswith(INT8_SCALE) or name.removesuffix(INT8_SCALE) not in stored:
             weights[name] = weight
     return weights

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
-from hornbook.files import read_json, read_json_if_exists, refusing_damage
+from hornbook.files import INT8_SCALE, read_json, read_json_if_exists, refusing_damage
 from hornbook.interop.files import WEIGHTS, weights_files
 from hornbook.interop.hub import builtin_folder
 from hornbook.report import formatting
@@ -292,7 +292,7 @@ def _first(config: dict, names: tuple[str, ...]) -> object:
 
 
 def _shapes(folder: Path) -> dict[str, list[int]]:
-    """The shape of every tensor, from the safetensors headers; the values are not read."""
+    """The shapes of the weights, from the safetensors headers; the values are not read."""
     shapes = {}
     for file in weights_files(folder):
         try:
@@ -300,7 +300,11 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
                 shapes |= {key: opened.get_slice(key).get_shape() for key in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file} is damaged or missing ({error}): copy it again from its source") from None
-    return shapes
+    return {name: shape for name, shape in shapes.items() if not _is_int8_scale(name, shapes)}
+
+
+def _is_int8_scale(name: str, shapes: dict[str, list[int]]) -> bool:
+    return name.endswith(INT8_SCALE) and name.removesuffix(INT8_SCALE) in shapes
 
 
 def _tokenizer(folder: Path) -> dict:
