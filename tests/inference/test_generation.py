@@ -299,7 +299,12 @@ def test_tokens_without_text_are_never_written(tmp_path):
         ({"num_beams": 0}, "num_beams must be at least 1"),
         ({"num_beams": 2, "num_return_sequences": 3}, "at least as many beams"),
         ({"num_beams": 2, "slide": True}, "does not support slide"),
-        ({"num_beams": 2, "temperature": 0.5}, "beam search does not sample"),
+        ({"num_beams": 2, "temperature": 0.5}, "does not sample: leave out temperature= or num_beams="),
+        ({"num_beams": 2, "top_k": 3}, "does not sample: leave out top_k="),
+        ({"num_beams": 2, "top_p": 0.5}, "does not sample: leave out top_p="),
+        ({"num_beams": 2, "seed": 3}, "does not sample: leave out seed="),
+        ({"length_penalty": 2.0}, "length_penalty= is for beam search"),
+        ({"early_stopping": True}, "early_stopping= is for beam search"),
         ({"temperature": 0, "num_return_sequences": 2}, "the same text every time"),
     ],
     ids=str,
@@ -318,7 +323,8 @@ def test_a_fine_tuned_folder_cannot_generate(ours, tmp_path):
     if "clm" not in loaded.model.heads:
         with pytest.raises(ValueError, match="no clm head"):
             loaded.generate("the", 3)
-    for use in (lambda: ours.fill_mask("a"), lambda: ours.next_sentence("a", "b"), lambda: ours.embed(["a"])):
+    uses = (lambda: ours.fill_mask("a"), lambda: ours.next_sentence(first="a", second="b"), lambda: ours.embed(["a"]))
+    for use in (*uses, lambda: ours.detect(text="a")):
         with pytest.raises(ValueError, match="reads from left to right"):
             use()
 

@@ -86,7 +86,8 @@ def generate(
             print_result(f"--- {i}\n{prompt}{generated.text}")
     if any(generated.finish_reason == "context" for generated in texts):
         context = loaded.model.config.max_positions
-        log(f"note: generation stopped as the context of {context:,} tokens is full; --slide continues past it")
+        advice = "" if num_beams > 1 else "; --slide continues past it"
+        log(f"note: generation stopped as the context of {context:,} tokens is full{advice}")
     print_json({"prompt": prompt, "texts": [vars(generated) for generated in texts]})
 
 

@@ -72,12 +72,17 @@ class DecoderModel(LoadedModel):
         a prompt longer than the context is truncated on the left; without it, such a prompt is a `ValueError`. No text
         starts with one of the tokens `begin_suppress_tokens`.
         """
-        if num_beams > 1 and temperature:
-            raise ValueError(f"beam search does not sample: leave out temperature={temperature:g} or num_beams")
-        if num_beams > 1 and begin_suppress_tokens:
-            raise ValueError(
-                "beam search does not support begin_suppress_tokens: leave out begin_suppress_tokens or num_beams"
-            )
+        if num_beams > 1:
+            sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+            if name := next((name for name, value in sampling.items() if value), None):
+                raise ValueError(f"beam search does not sample: leave out {name}= or num_beams=")
+            if begin_suppress_tokens:
+                raise ValueError(
+                    "beam search does not support begin_suppress_tokens: leave out begin_suppress_tokens= or num_beams="
+                )
+        elif length_penalty != 1 or early_stopping:
+            name = "early_stopping" if early_stopping else "length_penalty"
+            raise ValueError(f"{name}= is for beam search: leave it out, or set num_beams= above 1")
         config = GenerationConfig(
             max_new_tokens=max_new_tokens,
             temperature=1.0 if num_beams > 1 or temperature is None else temperature,
@@ -251,11 +256,11 @@ class DecoderModel(LoadedModel):
             self._refuse("cannot fill in masks: use generate")
         return self.encoder.fill_mask(text, top_k, graph)
 
-    def next_sentence(self, *_: object) -> None:
+    def next_sentence(self, *_: object, **__: object) -> None:
         """Raises a `ValueError`: only an encoder pre-trained on sentence pairs judges them."""
         self._refuse("has no next-sentence head: compare the scores of both orders")
 
-    def detect(self, *_: object) -> None:
+    def detect(self, *_: object, **__: object) -> None:
         """Raises a `ValueError`: only an ELECTRA detects replaced words."""
         self._refuse("cannot detect replaced words: use an ELECTRA, or score for the log-probability of each token")
 
