@@ -23,6 +23,7 @@ from hornbook.runs.pretraining.batches import held_out_batches
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.serve.models import open_models
+from hornbook.text.tokenizer import Encoded
 
 LEFT = {"model.direction": "causal", "objective.sentence": "none"}
 QUIET = {"log": lambda words: None}
@@ -115,7 +116,7 @@ def test_what_cannot_be_trained_is_refused_with_what_to_set(preset, overrides, r
         preset_settings(preset, overrides)
 
 
-def test_masks_and_next_sentences_are_refused_and_texts_are_scored(left_run):
+def test_masks_and_next_sentences_are_refused_and_texts_are_scored(left_run, monkeypatch):
     model = hornbook.load(left_run)
     for use in (model.fill_mask, model.fill):
         with pytest.raises(ValueError, match="predicts next tokens and was not trained on masks"):
@@ -130,6 +131,10 @@ def test_masks_and_next_sentences_are_refused_and_texts_are_scored(left_run):
     with torch.no_grad():
         expected = theirs(ids_T[None]).logits[0, :-1].log_softmax(-1).gather(1, ids_T[1:, None])[:, 0]
     assert np.allclose(score.log_probabilities, expected[:-1], atol=1e-4)  # without [SEP]
+    monkeypatch.setattr(model, "_encode", lambda text: Encoded(*(each[1:] for each in model.tokenizer.encode(text))))
+    num_done = []
+    (score,) = model.score("the river bridge", on_progress=num_done.append)  # by a tokenizer that adds no [CLS]
+    assert len(score.tokens) == len(score.log_probabilities) == len(expected) - 2 and num_done == [1]
     first, second = model.embed(["the river", "the bridge"])
     assert not np.allclose(first, second)
 

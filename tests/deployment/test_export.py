@@ -22,6 +22,7 @@ from hornbook.cli import app
 from hornbook.deployment import export as exporting
 from hornbook.deployment.export import agreement, comparison_inputs, export
 from hornbook.deployment.measuring import open_model
+from hornbook.deployment.memory import peak_memory
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_folder
@@ -226,6 +227,12 @@ def test_the_command_prints_speed_size_and_agreement(learned):
     assert f"{size / 1e3:.1f} kB" in said and "peak memory" in said
     words = ["export", str(learned.run), "--format", "onnx", "--out", str(learned.phone)]
     assert "already holds an exported model" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_a_process_that_was_killed_says_so(monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], -9, "", ""))
+    with pytest.raises(ValueError, match=r"could not be run in a separate process: it was killed \(signal 9\)"):
+        peak_memory("model.onnx", (1, 8))
 
 
 def test_given_texts_are_what_is_compared(both, tmp_path):

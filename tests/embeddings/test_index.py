@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from finetuned import encoder
 from forked import begun
 
@@ -364,3 +365,11 @@ def wider(folder: Path, tokenizer_folder: Path) -> Path:
     tokenizer.save(folder)
     save_model(folder, model)
     return folder
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_missing_is_no_reason_for_another_model(tmp_path, monkeypatch, model):
+    monkeypatch.setattr(building, "model_folder", lambda name: model, raising=False)
+    with pytest.raises(ValueError, match="torch finds no GPU") as raised:
+        hornbook.build_index(["a text"], tmp_path / "index", device="cuda")
+    assert "need no download" not in str(raised.value)

@@ -377,8 +377,10 @@ def test_predicting_refuses_what_is_no_text(tmp_path, encoder, capsys, monkeypat
     status, _, log = verb("predict", result.out, "lamp ||| apple", "lamp")
     assert status == 0 and "trained on single texts, but 1 of these inputs" in log
     others = [{"text": row["text"], "label": "maybe"} for row in made_up(10)]
+    predicted = []
     with pytest.raises(ValueError, match="none of the labels of the data"):
-        result.evaluate(others)
+        hornbook.load_predictor(result.out).evaluate(others, on_progress=predicted.append)
+    assert not predicted
 
 
 def test_the_public_names(tmp_path, encoder):

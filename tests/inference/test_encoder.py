@@ -108,6 +108,10 @@ def test_text_with_the_mask_filled_in(tmp_path, kind, sign):
 
 def test_fill_mask_refuses(folder):
     model = hornbook.load(folder)
+    with pytest.raises(ValueError, match="text 2 of 2 has no mask"):
+        model.fill_mask(["[MASK]", "no mask"])
+    with pytest.raises(ValueError, match=r"text 2 of 3 has \d+ tokens, \d+ more than"):
+        model.fill_mask(["[MASK]", "[MASK] the " * 400, "[MASK]"])
     with pytest.raises(ValueError, match=r"the text has no mask: write (\[MASK\]|<mask>) where"):
         model.fill_mask("the river")
     with pytest.raises(ValueError, match="more than the model's maximum"):

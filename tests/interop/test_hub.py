@@ -23,6 +23,12 @@ def test_path_that_does_not_exist(name):
         model_folder(name)
 
 
+def test_a_path_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model").mkdir()
+    assert model_folder("~/model") == tmp_path / "model"
+
+
 def test_file_instead_of_its_folder(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(ValueError, match="is a file: give the folder"):

@@ -39,6 +39,7 @@ def test_arguments_may_be_given_first(runs, tiny_run):
     text = "the [MASK] of the river"
     fill = pipeline("fill-mask", tiny_run, device=-1, top_k=2, batch_size=8)
     assert fill(text) == pipeline("fill-mask", tiny_run)(text)[:2] and len(fill(text, top_k=3)) == 3
+    assert fill(text, batch_size=8, padding=True) == fill(text)
     assert len(pipeline("text-classification", runs / "texts", top_k=None, truncation=True)(TEXTS[0])) == 2
     with pytest.raises(ValueError, match="the pipeline fill-mask has no argument 'targets': it has top_k, batch_size"):
         pipeline("fill-mask", tiny_run, targets=["river"])

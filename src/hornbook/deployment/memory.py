@@ -15,7 +15,8 @@ def peak_memory(file: Path, shape: tuple[int, ...]) -> dict[str, int]:
     command = [sys.executable, __file__, str(file), json.dumps(shape)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ValueError(f"{file} could not be run in a separate process: {done.stderr.strip().splitlines()[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"it was killed (signal {-done.returncode})"]
+        raise ValueError(f"{file} could not be run in a separate process: {lines[-1]}")
     return json.loads(done.stdout)
 
 

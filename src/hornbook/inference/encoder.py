@@ -20,7 +20,7 @@ from hornbook.batch import Batch, length_batches, pack
 from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.graph.linking import EntitySpans, open_linker
-from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel, as_texts
+from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel, as_texts, which_text
 from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
@@ -92,8 +92,9 @@ class EncoderModel(LoadedModel):
         texts = [text.replace("[MASK]", mask) for text in texts]
         encoded = [self._encode(text) for text in texts]
         positions = [self._mask_positions(each.ids) for each in encoded]
-        if not all(positions):
-            raise ValueError(f"the text has no mask: write {mask} where a word is missing")
+        for i, of_text in enumerate(positions):
+            if not of_text:
+                raise ValueError(f"{which_text(i, texts)} has no mask: write {mask} where a word is missing")
         results: dict[int, MaskProbabilities] = {}
         for indices, batch in self._batches(encoded, None if mentions is None else self._aligned(encoded, mentions)):
             x_TD = masked_lm(batch)
@@ -179,6 +180,7 @@ class EncoderModel(LoadedModel):
         if mask not in text:
             text = " ".join([text, *[mask] * num_masks])
         encoded = self._encode(text)
+        self._check_lengths([encoded])
         ids = list(encoded.ids)
         special = [token for token in self.tokenizer.special_ids if token < self.tokenizer.vocab_size]
         for position in self._mask_positions(ids):
@@ -198,13 +200,16 @@ class EncoderModel(LoadedModel):
         log-probability of each token given those before it. `on_progress` is called with the number of texts done."""
         texts = as_texts(texts)
         encoded = [self._encode(text) for text in texts]
-        self._check_length(max((len(each.ids) for each in encoded), default=0))
+        self._check_lengths(encoded)
         words = [np.array([-1 if word is None else word for word in each.word_ids]) for each in encoded]
         positions = [np.flatnonzero(word_ids >= 0) for word_ids in words]
         if self.is_left_to_right:
             self._require_head("mlm", "scoring texts")
+            positions = [where[where > 0] for where in positions]  # nothing precedes a first token
             scores = next_token_scores(self.model, [each.ids for each in encoded], self.model.config.max_positions)
             scores = [of_text[where - 1] for of_text, where in zip(scores, positions, strict=True)]
+            if on_progress is not None:
+                on_progress(len(texts))
         else:
             masked = [
                 MaskedText(np.array(each.ids), where, word_ids[where] if within_word else None)
@@ -223,7 +228,7 @@ class EncoderModel(LoadedModel):
         masked in turn and predicted from all others. The two are tokenized together; a token that spans both counts as
         part of the continuation. `on_progress` is called with the number of pairs done."""
         encoded = [self._encode(context + text) for context, text in pairs]
-        self._check_length(max((len(each.ids) for each in encoded), default=0))
+        self._check_lengths(encoded)
         masked = []
         for (context, _), each in zip(pairs, encoded, strict=True):
             follows = [
@@ -275,21 +280,25 @@ class EncoderModel(LoadedModel):
         for head in ("sentence", "pooler"):
             self._require_head(head, "next-sentence prediction")
         encoded = self.tokenizer.encode(first, second)
+        self._check_lengths([encoded])
         batch = self._pack([encoded.ids], [encoded.segments])
         cls_ND = self.model(batch)[batch.offsets[:-1].long()]
         return float(torch.softmax(self.model.sentence_logits(cls_ND).float(), -1)[0, 0])
 
-    def _check_length(self, longest: int) -> None:
+    def _check_lengths(self, encoded: Sequence[Encoded]) -> None:
         limit = self.model.config.max_positions
-        if longest > limit:
-            raise ValueError(
-                f"the text has {longest} tokens, {longest - limit} more than the model's maximum of {limit}: shorten it"
-            )
+        for i, length in enumerate(len(each.ids) for each in encoded):
+            if length > limit:
+                raise ValueError(
+                    f"{which_text(i, encoded)} has {length} tokens, {length - limit} more than the model's maximum of "
+                    f"{limit}: shorten it"
+                )
 
     def _batches(
         self, encoded: Sequence[Encoded], entities: list[tuple[np.ndarray, np.ndarray]] | None = None
     ) -> Iterator[tuple[list[int], Batch]]:
         """Yields the indices of texts of similar length, and their batch."""
+        self._check_lengths(encoded)
         for indices in length_batches({i: len(each.ids) for i, each in enumerate(encoded)}, BATCH_TOKENS):
             of_batch = None if entities is None else [entities[i] for i in indices]
             ids, segments = [encoded[i].ids for i in indices], [encoded[i].segments for i in indices]
@@ -301,7 +310,6 @@ class EncoderModel(LoadedModel):
         segments: list[list[int]],
         entities: list[tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> Batch:
-        self._check_length(max(map(len, ids)))
         return pack(ids, segments, entities=entities).to(self.device)
 
     def _aligned(

@@ -195,6 +195,15 @@ def as_texts(texts: Sequence[str] | str, name: str = "texts") -> list[str]:
     return several
 
 
+def which_text(index: int, texts: Sequence) -> str:
+    """A text in an error.
+
+    >>> which_text(1, ["one", "two"]), which_text(0, ["one"])
+    ('text 2 of 2', 'the text')
+    """
+    return f"text {index + 1} of {len(texts)}" if len(texts) > 1 else "the text"
+
+
 def to_column_major(layers: Iterable[nn.Linear | nn.Embedding]) -> None:
     """Stores the weights of these layers on a CPU column-major, as GPT-2's folders do; shapes and values are unchanged.
 

@@ -4,7 +4,6 @@ fill = hornbook.pipeline("fill-mask")
 fill("Paris is the [MASK] of France.")[0]["token_str"]
 """
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from tokenizers import Encoding
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel, MaskPrediction
 from hornbook.inference.features import choose_layers, frozen_sequences
+from hornbook.inference.loaded import which_text
 from hornbook.inference.opening import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.hub import DEFAULT
@@ -61,7 +61,12 @@ def pipeline(
         allowed = ", ".join(dict.fromkeys([*names, *IGNORED_ARGUMENTS]))
         raise ValueError(f"the pipeline {task} has no argument '{min(unknown)}': it has {allowed}")
     function = PIPELINES[task](model or DEFAULT, device)
-    return functools.partial(function, **arguments) if arguments else function
+
+    def call(*inputs: Any, **given: Any) -> Any:
+        given = {name: value for name, value in given.items() if name in names or name not in IGNORED_ARGUMENTS}
+        return function(*inputs, **(arguments | given))
+
+    return call
 
 
 class FillMask:
@@ -100,9 +105,8 @@ class FeatureExtraction:
 
     @torch.inference_mode()
     def __call__(self, inputs: str | Sequence[str], truncation: bool = False) -> list:
-        encoded = [
-            self._encode(encoding, truncation) for encoding in self.model.tokenizer.encode_batch(_as_list(inputs))
-        ]
+        encodings = self.model.tokenizer.encode_batch(_as_list(inputs))
+        encoded = [self._encode(each, truncation, which_text(i, encodings)) for i, each in enumerate(encodings)]
         features: list[list] = [[[]] for _ in encoded]  # without any token, not even a special one, there is no row
         ids, segments = [each.ids for each in encoded], [each.type_ids for each in encoded]
         last = choose_layers("last", self.model.model.config.num_layers)
@@ -110,7 +114,7 @@ class FeatureExtraction:
             features[i] = [x_TD.tolist()]
         return features[0] if isinstance(inputs, str) else features
 
-    def _encode(self, encoding: Encoding, truncation: bool) -> Encoding:
+    def _encode(self, encoding: Encoding, truncation: bool, which: str) -> Encoding:
         """The encoding with special tokens, of at most the maximum length of the model."""
         tokenizer, limit = self.model.tokenizer, self.model.model.config.max_positions
         num_special = tokenizer.num_special(False)
@@ -118,7 +122,7 @@ class FeatureExtraction:
             encoding.truncate(limit - num_special)
         elif (length := len(encoding.ids) + num_special) > limit:
             raise ValueError(
-                f"the text has {length} tokens, {length - limit} more than the model's maximum of {limit}: shorten it, "
+                f"{which} has {length} tokens, {length - limit} more than the model's maximum of {limit}: shorten it, "
                 "or pass truncation=True"
             )
         return tokenizer.with_special_tokens(encoding)

@@ -224,6 +224,10 @@ class Predictor:
             scores["unlabelled"][name] = len(data_set.splits[name]) - len(examples)
             if not examples:
                 continue
+            if spec.task.has_labels:
+                labels = {label for each in examples for label in each.label_names}
+                _refuse_other_labels(labels, self.labels)
+                unknown |= labels - set(self.labels)
             predictions = self.predict_examples([each.without_label() for each in examples], on_progress)
             scores["examples"][name], scores["truncated_texts"][name] = len(examples), self.num_truncated
             scores["splits"][name] = with_intervals(spec.task, examples, predictions)
@@ -232,10 +236,6 @@ class Predictor:
                 best = spec.task.with_best_threshold(examples, predictions)
                 tuned_scores = with_intervals(best, examples, best.apply_threshold(predictions))
                 scores["splits"][f"{name}, threshold chosen on it"] = tuned_scores
-            if spec.task.has_labels:
-                labels = {label for each in examples for label in each.label_names}
-                _refuse_other_labels(labels, self.labels)
-                unknown |= labels - set(self.labels)
         if not scores["splits"]:
             splits = ", ".join(scores["unlabelled"])
             raise ValueError(

@@ -34,7 +34,7 @@ PATTERNS = [  # uploaded and downloaded
 def model_folder(name: str | Path) -> Path:
     """Returns the folder of a model: an existing path as it is, a built-in model such as `en`, or `name` or
     `owner/name` downloaded from the hub."""
-    path = Path(name)
+    path = Path(name).expanduser()
     if path.is_dir():
         return path
     text = str(name)

@@ -31,6 +31,7 @@ from hornbook.inference.retrieval.index import (
     VectorType,
     model_fingerprint,
 )
+from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.lifecycle.stopping import interruptible
@@ -274,12 +275,12 @@ def build_index(
 
 
 def _load(name: str | Path | LoadedModel, device: str, log: Callable[[str], None]) -> LoadedModel:
-    try:
-        loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
-    except ValueError as error:
-        if name != DEFAULT_MODEL:
-            raise
-        raise ValueError(f"{error} as model=, or use model='en' or model='ko', which need no download") from None
+    if name == DEFAULT_MODEL:
+        try:
+            model_folder(name)
+        except ValueError as error:
+            raise ValueError(f"{error} as model=, or use model='en' or model='ko', which need no download") from None
+    loaded = name if isinstance(name, LoadedModel) else load(name, device=chosen_device(device))
     log(loaded.embedding.description)
     if loaded.embedding.is_default:
         log(
