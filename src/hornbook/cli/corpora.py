@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from hornbook.cli.app import app, log_problems, print_error, print_json
-from hornbook.cli.options import Overwrite, argument, flag, named_values, option
+from hornbook.cli.options import Documents, Overwrite, argument, flag, named_values, option
 from hornbook.cli.overwriting import check_writable, overwriting, refuse_existing
 from hornbook.terminal import (
     building_display,
@@ -161,7 +161,7 @@ def corpus_build(
     tokenizer: option(str, "A tokenizer or model folder, or a Hugging Face name."),
     out: option(Path, "Folder to write the corpus to."),
     workers: option(int | None, "Worker processes; defaults to one per core, at most 12.") = None,
-    documents: option(str, "How documents are separated in a .txt: blank-line or file.") = "blank-line",
+    documents: Documents = "blank-line",
     text_column: TextColumn = None,
     clean: option(str | None, "'wiki' removes lists, tables and headings.") = None,
     keep_duplicates: flag("--keep-duplicates", "Keep duplicate documents.") = False,

@@ -8,6 +8,7 @@ from hornbook.cli.app import app, print_json, report_interruption
 from hornbook.cli.finetuning import TaskName, print_scores
 from hornbook.cli.options import (
     Device,
+    Join,
     Model,
     Overwrite,
     Reading,
@@ -44,7 +45,7 @@ def baseline_command(
     """Train and score a baseline without pre-training."""
     from hornbook.evaluation.baselines.baseline import baseline
 
-    options = {"model": model, "word_vectors": word_vectors, "seed": seed, "overrides": parse_overrides(None, device)}
+    options = {"model": model, "word_vectors": word_vectors, "seed": seed, "device": device}
     with overwriting(out, RUN, overwrite), report_interruption(out, RERUN), TrainingDisplay() as display:
         result = baseline(name, data, task, out, **options, **reading, on_progress=display, log=log)
     _report_scored(result, out)
@@ -69,7 +70,7 @@ def probe_command(
     from hornbook.evaluation.baselines.probe import probe
 
     options = {"method": method, "layers": layers, "pooling": pooling, "seed": seed}
-    options["overrides"] = parse_overrides(None, device)
+    options["device"] = device
     with overwriting(out, RUN, overwrite), report_interruption(out, RERUN), TrainingDisplay() as display:
         result = probe(model, data, task, out, **options, **reading, on_progress=display, log=log)
     _report_scored(result, out)
@@ -95,7 +96,7 @@ def label_curve_command(
     ),
     seeds: option(int, "Runs with different seeds per point, for the interval.") = 3,
     reading: Reading = None,
-    join: flag("--join", "Share the runs with other processes that have the same --out and --join.") = False,
+    join: Join = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:
@@ -105,7 +106,7 @@ def label_curve_command(
     from hornbook.report.trials import curve_table, draw, read_curve
 
     options = {"sizes": comma_separated(sizes), "methods": comma_separated(methods), "seeds": seeds, "join": join}
-    options["overrides"] = parse_overrides(None, device)
+    options["device"] = device
     replaced = overwriting(out, RUN, overwrite, resume=join)
     with replaced, report_interruption(out, RERUN), TrainingDisplay() as display:
         curve = label_curve(model, data, task, out, **options, **reading, on_progress=display, log=log)
@@ -150,7 +151,7 @@ def reproduce_command(
     stop_after: option(float | None, "Stop and save after this many minutes; --resume resumes.") = None,
     processes: option(int, "Fine-tuning runs in parallel, sharing the device.") = 1,
     resume: flag("--resume", "Resume the experiment in --out, or start it.") = False,
-    join: flag("--join", "Share the runs with other processes that have the same --out and --join.") = False,
+    join: Join = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:

@@ -52,7 +52,7 @@ def check_command(
     """Summarize labelled data without training: columns, classes, lengths, duplicates, overlap of the splits."""
     from hornbook.runs.finetuning.checking import check
 
-    print_summary(check(data, task, model, **reading, overrides=parse_overrides(None, device)))
+    print_summary(check(data, task, model, **reading, device=device))
 
 
 @app.command("finetune", epilog="Example: hornbook finetune --data reviews.csv --out runs/reviews")

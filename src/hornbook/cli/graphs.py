@@ -7,7 +7,16 @@ import typer
 
 from hornbook.cli.app import app, log_problems, print_json
 from hornbook.cli.corpora import FILES_HELP, TextColumn
-from hornbook.cli.options import Device, Overwrite, argument, comma_separated, flag, option, parse_overrides
+from hornbook.cli.options import (
+    Device,
+    Overwrite,
+    OverwriteFile,
+    argument,
+    comma_separated,
+    flag,
+    option,
+    parse_overrides,
+)
 from hornbook.cli.overwriting import overwriting, refuse_existing_file
 from hornbook.terminal import TrainingDisplay, counting_display, log, print_result, table, wants_json
 
@@ -85,7 +94,7 @@ def graph_link(
     text: option(str | None, "A text to link, instead of files.") = None,
     out: option(Path | None, "Write texts and mentions to this .jsonl file.") = None,
     text_column: TextColumn = None,
-    overwrite: flag("--overwrite", "Replace the file --out.") = False,
+    overwrite: OverwriteFile = False,
 ) -> None:
     """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems

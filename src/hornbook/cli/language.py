@@ -9,6 +9,7 @@ from hornbook.cli.corpora import FILES_HELP, TextColumn
 from hornbook.cli.options import (
     FOLDER_OR_NAME,
     Device,
+    Documents,
     Gpt,
     Model,
     Overwrite,
@@ -161,7 +162,7 @@ def perplexity(
     model: Gpt,
     file: argument(Path, "A file or folder: " + FILES_HELP.partition(": ")[2]),
     stride: option(int | None, "Tokens between window starts; defaults to half the context.") = None,
-    documents: option(str, "How documents are separated in a .txt: blank-line or file.") = "blank-line",
+    documents: Documents = "blank-line",
     baseline: option(Path | None, "Also report a 5-gram baseline trained on this corpus folder or text file.") = None,
     text_column: TextColumn = None,
     weights: Weights = "float",

@@ -33,9 +33,12 @@ Device = option(str, "cpu, cuda or cuda:N; defaults to a GPU if there is one.")
 Overrides = option(list[str] | None, "Override a setting: key=value; --show lists the keys.", "--set")
 Resume = flag("--resume", "Resume the run in --out, or start it.")
 Show = flag("--show", "Print all settings with their values and exit.")
-Seed = option(int, "Random seed.")
+Seed = option(int, "Random seed.", min=0)
 OptionalSeed = option(int | None, "Random seed.")
 Overwrite = flag("--overwrite", "Replace what hornbook wrote to --out before.")
+OverwriteFile = flag("--overwrite", "Replace the file --out.")
+Join = flag("--join", "Share the runs with other processes that have the same --out and --join.")
+Documents = option(str, "How documents are separated in a .txt: blank-line or file.")
 MODEL = "A run folder, a transformers folder, a Hugging Face name, or a built-in model (en, ko)."
 Model = argument(str, MODEL)
 FOLDER_OR_NAME = "a run folder, a transformers folder or a Hugging Face name."
@@ -100,7 +103,7 @@ READING_OPTIONS: dict[str, tuple[Any, Any]] = {  # (type, default)
     "label": (option(str | None, "Column of the label."), None),
     "delimiter": (option(str | None, "Field separator, such as ';' or tab; detected when omitted."), None),
     "encoding": (option(str | None, "File encoding, such as cp949; detected when omitted."), None),
-    "strict": (flag("--strict", "Stop at the first bad row instead of skipping it."), False),
+    "strict": (flag("--strict", "Stop at the first bad row."), False),
 }
 
 

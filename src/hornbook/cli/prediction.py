@@ -14,9 +14,9 @@ from hornbook.cli.app import (
 from hornbook.cli.finetuning import MAX_ROWS, Data, print_scores
 from hornbook.cli.options import (
     Device,
+    OverwriteFile,
     Reading,
     argument,
-    flag,
     option,
     split_model,
     with_optional_model,
@@ -66,9 +66,9 @@ def evaluate(
             log(f"{count:,} texts of {shown[name]} were truncated to {predictor.max_length} tokens")
     if result["unknown_labels"]:
         log(f"labels unknown to the model count as errors: {', '.join(result['unknown_labels'])}")
-    print_scores({split_label(name, data): scores for name, scores in result["splits"].items()})
+    print_scores({shown[name]: scores for name, scores in result["splits"].items()})
     for name, tables in result["tables"].items():
-        print_tables(tables, split_label(name, data))
+        print_tables(tables, shown[name])
     print_json(result)
 
 
@@ -106,7 +106,7 @@ def predict(
     data: Data = None,
     reading: Reading = None,
     graph: Graph = None,
-    overwrite: flag("--overwrite", "Replace the file --out.") = False,
+    overwrite: OverwriteFile = False,
     device: Device = "auto",
 ) -> None:
     """Predict labels with probabilities, numbers, answer spans or tags. Several runs form an ensemble."""
@@ -257,7 +257,7 @@ def features(
         str | None, "cls (first token, default), lasttoken (default for GPT), mean, or none: every token."
     ) = None,
     reading: Reading = None,
-    overwrite: flag("--overwrite", "Replace the file --out.") = False,
+    overwrite: OverwriteFile = False,
     device: Device = "auto",
 ) -> None:
     """Write the hidden states of texts to a .npy file, as features for another model."""

@@ -15,6 +15,7 @@ from hornbook.cli.options import (
     with_reading_options,
 )
 from hornbook.cli.overwriting import overwriting
+from hornbook.metrics.formatting import one_line
 from hornbook.terminal import counting_display, log, print_result, table
 
 IndexFolder = argument(Path, "Index folder that hornbook embed wrote.")
@@ -74,7 +75,7 @@ def search_command(
         log("note: this index is not finished: only the texts embedded so far are searched; run hornbook embed again")
     results = []
     for query, hits in zip(queries, opened.search(queries, top_k, parse_filters(where)), strict=True):
-        rows = [(f"{hit.score:.4f}", hit.id, shortened(hit.text)) for hit in hits]
+        rows = [(f"{hit.score:.4f}", hit.id, one_line(hit.text, MAX_CHARACTERS)) for hit in hits]
         table(rows, ("similarity", "id", "text"), title=query if len(queries) > 1 else None)
         results.append({"query": query, "hits": list(map(vars, hits))})
     print_json({"index": str(index), "results": results})
@@ -86,11 +87,6 @@ def parse_filters(pairs: list[str] | None) -> dict[str, list[str]]:
     for column, value in named_values(pairs, "--where takes column=value, such as --where lang=en"):
         filters.setdefault(column, []).append(value)
     return filters
-
-
-def shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}..."
 
 
 @app.command("evaluate-retrieval", epilog="Example: hornbook evaluate-retrieval runs/search --data beir/scifact")
@@ -121,7 +117,7 @@ def evaluate_retrieval_command(
     table(rows, ("metric", "score", "95% interval"))
     rows = []
     for error in result["wrong"][:num_errors]:
-        texts = (shortened(error[name] or "") for name in ("text", "wrong_text", "right_text"))
+        texts = (one_line(error[name] or "", MAX_CHARACTERS) for name in ("text", "wrong_text", "right_text"))
         rows.append((*texts, "beyond 100" if error["right_rank"] is None else error["right_rank"]))
     if rows:
         title = f"nearest wrong results, of {len(result['wrong']):,} queries whose first result is not relevant"

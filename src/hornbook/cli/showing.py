@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hornbook.cli.app import app, print_json
-from hornbook.cli.options import FOLDER_OR_NAME, MODEL, Device, argument, option, refuse_folder
+from hornbook.cli.options import FOLDER_OR_NAME, MODEL, Device, Seed, argument, option, refuse_folder
 from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ ModelsAndTexts = argument(
     show_default=False,
 )
 Html = option(Path | None, "Also write the picture to this HTML file.")
-Seed = option(int, "Random seed.", min=0)
 Unit = option(str, "What is masked as a whole: token, word or ngram.")
 Probability = option(float, "Share of the tokens that are predicted.")
 STYLES = {

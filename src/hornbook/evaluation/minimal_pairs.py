@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from hornbook.devices import inference_autocast
 from hornbook.files import replacing
@@ -27,7 +27,7 @@ PARADIGM = ("UID", "paradigm")  # otherwise the name of the file
 CONTEXT, OPTIONS, OPERATIONS = ("input_prefix", "context"), "options", "numops"  # of a line with several continuations
 PAIRS_AT_ONCE = 4096  # scored together with their context
 Direction = Literal["causal", "bidirectional", "fused"]
-DIRECTIONS = ("causal", "bidirectional", "fused")
+DIRECTIONS = get_args(Direction)
 
 
 class MinimalPair(NamedTuple):

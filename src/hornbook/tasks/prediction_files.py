@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.files import write_text
-from hornbook.metrics.formatting import cut
+from hornbook.metrics.formatting import one_line
 
 Rows = Sequence[dict[str, Any]]
 OriginalColumns = Sequence[Mapping[str, Any]]  # of each input; empty if the inputs have none
@@ -161,4 +161,4 @@ def _cell(name: str, value: Any) -> str:
         return f"{value:.3f}"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
-    return cut(" ".join(str(value).split()), SHORT_CHARACTERS) or ("no answer" if name == "answer" else "")
+    return one_line(str(value), SHORT_CHARACTERS) or ("no answer" if name == "answer" else "")

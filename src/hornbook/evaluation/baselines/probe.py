@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hornbook.config import checked
 from hornbook.evaluation.baselines.linear import Fitted, fit_labels, fit_logistic, sampled_words
 from hornbook.evaluation.baselines.scored_folder import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
@@ -121,8 +122,7 @@ def probe_inputs(
 
 
 def _check(task: Task, method: str, pooling: str | None) -> None:
-    if method not in ("logistic", "bilstm"):
-        raise ValueError(f"a probe must be logistic or bilstm, not '{method}'")
+    checked(method, Method, "method")
     if pooling not in (None, "cls", "lasttoken", "mean"):
         raise ValueError(f"pooling must be cls, lasttoken or mean, not '{pooling}'")
     if task.label_scope == "passage":

@@ -31,6 +31,7 @@ def check(
     seed: int | None = None,
     strict: bool = False,
     overrides: dict | None = None,
+    device: str = "auto",
     num_runs: int = 1,
     log: Log = ignore,
 ) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def check(
         text, pair, label: The columns; inferred by default.
         delimiter, encoding: The format of the files; detected by default.
         epochs, lr, batch_size, seed, overrides: Settings of the run, as for `finetune`.
+        device: `cpu`, `cuda` or `cuda:1`, on which training would run; defaults to a GPU if there is one.
         strict: Raise a `ValueError` at the first bad row.
         num_runs: Number of planned runs (`seeds` or `lr_search`), for the expected time.
         log: Receives messages about what was inferred and about bad rows.
@@ -68,7 +70,7 @@ def check(
 
     options = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "strict": strict}
     name = None if model == AUTO else model
-    request = FinetuneRequest.of(name, data, task, **columns, **options, overrides=overrides)
+    request = FinetuneRequest.of(name, data, task, **columns, **options, overrides=overrides, device=device)
     return _with_training_time(request, data, num_runs, log)
 
 

@@ -24,7 +24,7 @@ from hornbook.tasks.illustrations import examples_to_illustrate, illustration, t
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import CustomSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
-from hornbook.tasks.task import Predict, RunExamples, Task
+from hornbook.tasks.task import Predict, RunExamples, Task, is_list_of_texts
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
@@ -115,8 +115,7 @@ class Spans(Task):
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SpanExample | None:
-        is_pair = len(items) == 2 and all(isinstance(each, str) for each in items)
-        return SpanExample(key, *items) if is_pair else None
+        return SpanExample(key, *items) if len(items) == 2 and is_list_of_texts(items) else None
 
     @classmethod
     def is_scored(cls, example: SpanExample, allows_no_answer: bool) -> bool:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from hornbook.config import shown
+
 SEPARATORS = "|;,"
 COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
 
@@ -47,7 +49,7 @@ def parse_number(cell: Any) -> float | None:
     try:
         value = float(cell)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{str(cell)[:60]!r} is not a number") from None
+        raise ValueError(f"{shown(cell)} is not a number") from None
     if not math.isfinite(value):
         raise ValueError(f"{cell!r} is not a finite number")
     return value

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import are_withheld, as_text, is_missing
 from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
@@ -165,7 +166,7 @@ def _label(
         return choices.index(label), None
     if re.fullmatch(r"[A-Za-z]", label) and ord(label.upper()) - ord("A") < len(choices):
         return ord(label.upper()) - ord("A"), None
-    return None, ("bad_choice_label", f"the label '{label[:60]}' matches none of the {len(choices)} choices")
+    return None, ("bad_choice_label", f"the label '{cut(label, 60)}' matches none of the {len(choices)} choices")
 
 
 SWAG = ChoiceLayout(

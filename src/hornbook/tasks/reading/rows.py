@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import as_label, is_missing
 from hornbook.tasks.reading.notes import Defect, Notes
 from hornbook.tasks.reading.text_files import without_surrogates
@@ -35,7 +36,7 @@ class RowTable:
     @property
     def column_list(self) -> str:
         """The columns for a message: at most 30, each cut after 60 characters."""
-        return ", ".join(name if len(name) <= 60 else f"{name[:60]}..." for name in self.columns[:30]) or "none"
+        return ", ".join(cut(name, 60) for name in self.columns[:30]) or "none"
 
     def columns_named(self, names: Iterable[str]) -> list[str]:
         """The columns that have one of these lower-case names in any case, in the order of `names`."""

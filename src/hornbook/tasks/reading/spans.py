@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import as_text, is_missing, parse_int
 from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout
@@ -105,7 +106,7 @@ def checked(
         if notes.keep_example(problem, split, file, question.place):
             examples.append(example)
             if problem is None and missing:
-                notes.add_problem("kept_no_span", file, question.place, f"'{missing[:60]}' is not in the passage")
+                notes.add_problem("kept_no_span", file, question.place, f"'{cut(missing, 60)}' is not in the passage")
     return examples
 
 
@@ -121,7 +122,7 @@ def _problem(
     if question.answers == () and not allows_no_answer:
         return "no_label", "the question is unanswerable: use a task that allows this (squad2, spans-or-none)"
     if question.answers and max(starts) < 0 and (missing or split == "train"):
-        return "no_span", f"'{(missing or question.answers[0][0])[:60]}' is not in the passage"
+        return "no_span", f"'{cut(missing or question.answers[0][0], 60)}' is not in the passage"
     return None
 
 
@@ -135,9 +136,9 @@ def _located(question: RawQuestion, file: str, notes: Notes) -> tuple[tuple[str,
         if start < 0 and stated != -1:
             missing = missing or text or "(empty)"
         elif stated is None and question.passage.find(text, start + 1) >= 0:
-            notes.add_problem("several_spans", file, question.place, f"'{text[:60]}'")
+            notes.add_problem("several_spans", file, question.place, f"'{cut(text, 60)}'")
         elif stated is not None and start != stated:
-            detail = f"'{text[:60]}' is at character {start}, not {stated}"
+            detail = f"'{cut(text, 60)}' is at character {start}, not {stated}"
             notes.add_problem("moved_span", file, question.place, detail)
         answers.append(text)
         starts.append(start)
