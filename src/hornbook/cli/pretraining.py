@@ -136,7 +136,7 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
         use = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
     log(f"  hornbook report {out}      {use}".rstrip())
     for note in loss_notes(out, outcome, run.get("unigram_baseline") or {}):
-        log(f"  note: {as_options(note)}")
+        log(f"  note: {note}")
 
 
 @app.command(
