@@ -210,7 +210,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def link_files(source: Path, target: Path, pattern: str = "*", excluded: Collection[str] = ()) -> None:
+def hard_link_files(source: Path, target: Path, pattern: str = "*", excluded: Collection[str] = ()) -> None:
     """Links the files in the folder `source` into the folder `target` without copying, each one atomically. The pattern
     `**/*` includes subfolders; `excluded` are file names."""
     for file in source.glob(pattern):

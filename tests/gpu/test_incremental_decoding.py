@@ -34,7 +34,7 @@ def test_captured_steps_equal_full_forward_passes(random, window, dtype, toleran
         chosen = random.integers(0, 90, len(texts))
         logits = decoding.step(torch.from_numpy(chosen).to("cuda"))
         texts = [[*text, int(token)] for text, token in zip(texts, chosen, strict=True)]
-    assert decoding.graph is not None
+    assert decoding.cuda_graph is not None
 
 
 def test_texts_that_join_and_leave_a_captured_batch_are_those_of_each_alone(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hornbook.data.problems import Problems
 from hornbook.graph.build import build_graph
 from hornbook.graph.graph import open_graph
-from hornbook.graph.linked_texts import link_files
+from hornbook.graph.linked_texts import link_entities_in_files
 
 
 def found(graph, text: str) -> list[tuple[str, str]]:
@@ -94,7 +94,7 @@ def test_without_the_package_the_error_names_it(graph_folder, monkeypatch):
 def test_files_of_texts(graph, tmp_path):
     (tmp_path / "a.txt").write_text("a plant\n\nnothing\nthe garden\n", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"text": "water\\nand tool"}\n', encoding="utf-8")
-    places = list(link_files(graph, tmp_path))
+    places = list(link_entities_in_files(graph, tmp_path))
     assert [(each.place, len(each.linked.mentions)) for each in places] == [
         ("line 1", 1),
         ("line 3", 0),
@@ -109,7 +109,7 @@ def test_texts_that_are_linked_keep_their_links(graph, tmp_path):
     fact = {"sub_uri": "plant", "obj_uri": "Q42", "evidences": [evidence, evidence, lost]}
     (tmp_path / "facts.jsonl").write_text(json.dumps(fact) + "\nbroken\n")
     problems = Problems()
-    (found,) = link_files(graph, tmp_path / "facts.jsonl", problems=problems)
+    (found,) = link_entities_in_files(graph, tmp_path / "facts.jsonl", problems=problems)
     assert found.linked.text == "A plant lives in the Garden.\nIt lives in the Garden."
     assert [(each.text, each.entity, each.score) for each in found.linked.mentions] == [
         ("plant", "plant", 1.0),
@@ -119,8 +119,8 @@ def test_texts_that_are_linked_keep_their_links(graph, tmp_path):
     assert problems.count("missing_surface") == problems.count("not_json") == 1
     document = {"text": "An oak", "entities": [{"uri": "http://www.wikidata.org/entity/Q1", "boundaries": [3, 6]}]}
     (tmp_path / "document.jsonl").write_text(json.dumps(document) + "\n")
-    (found,) = link_files(graph, tmp_path / "document.jsonl")
+    (found,) = link_entities_in_files(graph, tmp_path / "document.jsonl")
     assert found.was_linked and [(each.text, each.entity) for each in found.linked.mentions] == [("oak", "Q1")]
     (tmp_path / "again.jsonl").write_text(json.dumps(found.to_dict()) + "\n")
-    (again,) = link_files(graph, tmp_path / "again.jsonl")
+    (again,) = link_entities_in_files(graph, tmp_path / "again.jsonl")
     assert [each[:4] for each in again.linked.mentions] == [each[:4] for each in found.linked.mentions]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from hornbook.config import ValidatedSettings, iter_settings, setting
-from hornbook.files import link_files, read_json
+from hornbook.files import hard_link_files, read_json
 from hornbook.lifecycle.requests import SETTING_OF, RunRequest, as_overrides, changed_values, request_differences
 from hornbook.lifecycle.run_folder import RunFolder, recorded
 
@@ -100,10 +100,10 @@ def test_files_are_linked_with_and_without_subfolders(tmp_path):
         (checkpoint / name).write_text(name)
     (run / "config.json").write_text("older")
 
-    link_files(checkpoint, run, excluded=("state.json",))
+    hard_link_files(checkpoint, run, excluded=("state.json",))
     assert (run / "config.json").samefile(checkpoint / "config.json")
     assert sorted(path.name for path in run.iterdir()) == ["checkpoints", "config.json"]
 
-    link_files(checkpoint, run, "**/*", excluded=("state.json",))
+    hard_link_files(checkpoint, run, "**/*", excluded=("state.json",))
     assert (run / "1_Pooling" / "config.json").read_text() == "1_Pooling/config.json"
     assert not (run / "state.json").exists()

@@ -99,7 +99,7 @@ def graph_link(
     """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems
     from hornbook.graph.graph import open_graph
-    from hornbook.graph.linked_texts import LinkCounts, PlacedText, link_files, write_linked
+    from hornbook.graph.linked_texts import LinkCounts, PlacedText, link_entities_in_files, write_linked
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
@@ -111,7 +111,7 @@ def graph_link(
         if text is not None:
             linked = [PlacedText("", "", opened.link(text), False)]
         else:
-            linked = link_files(opened, texts, text_column=text_column, problems=problems)
+            linked = link_entities_in_files(opened, texts, text_column=text_column, problems=problems)
         linked = counts.count(linked, on_progress=show)
         if out is not None:
             write_linked(linked, out)

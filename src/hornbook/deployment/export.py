@@ -75,7 +75,7 @@ def export(
     scores_before = None if data is None else source.predictor.evaluate(**evaluation)  # refuses bad data before writing
     compared_on = str(texts or data or "random tokens")
     with replacing_folder(out) as folder:
-        on_progress("writing the graph", 0)
+        on_progress("writing the ONNX file", 0)
         _write(source, format, folder)
         record = RunFolder(folder, "export", (EXPORT_FILE,)).write_record(  # open_model reads it
             {

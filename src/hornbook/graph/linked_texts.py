@@ -61,7 +61,7 @@ def write_linked(texts: Iterable[PlacedText], path: Path) -> None:
             file.write(json.dumps(text.to_dict(), ensure_ascii=False) + "\n")
 
 
-def link_files(
+def link_entities_in_files(
     graph: Graph,
     paths: Sequence[str | Path] | str | Path,
     *,
@@ -72,7 +72,7 @@ def link_files(
     already keep their links.
 
     >>> import hornbook
-    >>> [len(each.linked.mentions) for each in link_files(hornbook.open_graph("graph"), "notes.txt")]
+    >>> [len(each.linked.mentions) for each in link_entities_in_files(hornbook.open_graph("graph"), "notes.txt")]
     [2, 0]
     """
     problems = Problems() if problems is None else problems

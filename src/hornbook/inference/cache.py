@@ -52,7 +52,7 @@ class DecodingState:
         self.ids_N = torch.zeros_like(self.rows_N)  # fixed address: the captured step reads it
         self.offsets = torch.arange(num_sequences + 1, dtype=torch.int32, device=self.device)
         self.offsets_host = np.arange(num_sequences + 1)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.cuda_graph: torch.cuda.CUDAGraph | None = None
         self.logits_NV: Tensor | None = None
 
     @torch.inference_mode()
@@ -82,9 +82,9 @@ class DecodingState:
             return self._step(ids_N, max(positions) + 1, common)
         assert len(ids_N) == len(self.rows_N)
         self.ids_N.copy_(ids_N)
-        if self.graph is None:
+        if self.cuda_graph is None:
             self._capture()
-        self.graph.replay()
+        self.cuda_graph.replay()
         return self.logits_NV
 
     def reorder(self, rows_N: Tensor) -> None:
@@ -130,8 +130,8 @@ class DecodingState:
             for _ in range(NUM_WARM_UPS):
                 self._step(self.ids_N, self.capacity)
                 self.lengths_N.copy_(lengths_N)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+        self.cuda_graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.cuda_graph, capture_error_mode="thread_local"):
             self.logits_NV = self._step(self.ids_N, self.capacity)
         self.lengths_N.copy_(lengths_N)
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hornbook.files import link_files, read_json, replacing_folder, write_json, write_tensors
+from hornbook.files import hard_link_files, read_json, replacing_folder, write_json, write_tensors
 from hornbook.lifecycle.temp_files import temporary_for
 
 STATE_FILES = ("optimizer.safetensors", "state.json")
@@ -94,7 +94,7 @@ class Checkpoints:
 
     def link_to_root(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files into the root of the run, without copying."""
-        link_files(checkpoint, self.run, "**/*", excluded=STATE_FILES)
+        hard_link_files(checkpoint, self.run, "**/*", excluded=STATE_FILES)
 
 
 def kept_folder(run: Path, step: int) -> Path:

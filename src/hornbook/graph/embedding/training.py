@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from hornbook.config import checked, with_overrides
 from hornbook.data.corpus import shuffled
-from hornbook.files import link_files, write_json, write_tensors
+from hornbook.files import hard_link_files, write_json, write_tensors
 from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingModel
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, ranking_metrics, with_inverses
 from hornbook.graph.embedding.settings import GraphEmbeddingSettings
@@ -279,7 +279,7 @@ class _Training:
         """Scores the best vectors on the test split, links them to the root of the run and writes scores.json."""
         if self.state.best is not None:
             self._load(self.folder.path / "best")
-            link_files(self.folder.path / "best", self.folder.path)
+            hard_link_files(self.folder.path / "best", self.folder.path)
         else:
             self._zero_untrained()
             self._write(self.folder.path)

@@ -67,7 +67,7 @@ class SearchIndex:
         log: Callable[[str], None] = ignore,
     ):
         self.index = Index(index)
-        self.graph = ApproximateIndex(self.index, log) if approximate else None
+        self.approximate = ApproximateIndex(self.index, log) if approximate else None
         self._model, self._device = model, device
 
     @cached_property
@@ -98,8 +98,8 @@ class SearchIndex:
         if not queries:
             return []
         vectors = self.model.embed_for_similarity(queries, "query")
-        if self.graph is not None and chosen is None:
-            results = self.graph.search(vectors, top_k)
+        if self.approximate is not None and chosen is None:
+            results = self.approximate.search(vectors, top_k)
         else:
             results = search_index(self.index, vectors, top_k, chosen)
         return [[self._hit(int(row), float(score)) for score, row in zip(*each, strict=True)] for each in results]
@@ -245,42 +245,42 @@ def has_int8_kernel(width: int) -> bool:
 
 
 class ApproximateIndex:
-    """The graph of an index, built on first use and extended by rows that were added since."""
+    """The HNSW graph of an index, built on first use and extended by rows that were added since."""
 
     def __init__(self, index: Index, log: Callable[[str], None] = ignore):
         self.index, self.faiss = index, import_extra("faiss", "search", "approximate search needs")
-        self.graph = self._open()
-        if self.graph.ntotal < len(index):
+        self.hnsw = self._open()
+        if self.hnsw.ntotal < len(index):
             self._extend(log)
 
     def _open(self):
-        """The saved graph, or an empty one if there is none that fits the index."""
+        """The saved HNSW graph, or an empty one if there is none that fits the index."""
         file = self.index.folder / HNSW_FILE
         if file.exists():
             try:
-                graph = self.faiss.read_index(str(file))
+                hnsw = self.faiss.read_index(str(file))
             except RuntimeError:
-                graph = None  # damaged: built again
-            if graph is not None and graph.d == self.index.manifest.width and graph.ntotal <= len(self.index):
-                return graph
-        graph = self.faiss.IndexHNSWFlat(self.index.manifest.width, M, self.faiss.METRIC_INNER_PRODUCT)
-        graph.hnsw.efConstruction = EF_CONSTRUCTION
-        return graph
+                hnsw = None  # damaged: built again
+            if hnsw is not None and hnsw.d == self.index.manifest.width and hnsw.ntotal <= len(self.index):
+                return hnsw
+        hnsw = self.faiss.IndexHNSWFlat(self.index.manifest.width, M, self.faiss.METRIC_INNER_PRODUCT)
+        hnsw.hnsw.efConstruction = EF_CONSTRUCTION
+        return hnsw
 
     def _extend(self, log: Callable[[str], None]) -> None:
         """Adds the rows of the index that the graph lacks, and saves it after each block."""
         total = len(self.index)
-        for first in range(self.graph.ntotal, total, ADDED_AT_ONCE):
+        for first in range(self.hnsw.ntotal, total, ADDED_AT_ONCE):
             log(f"building {self.index.folder / HNSW_FILE} for approximate search: {first:,} of {total:,} texts")
             block_BD = self.index.vectors_of(np.arange(first, min(first + ADDED_AT_ONCE, total)))
-            self.graph.add(block_BD)
+            self.hnsw.add(block_BD)
             with replacing(self.index.folder / HNSW_FILE) as file:
-                self.faiss.write_index(self.graph, str(file))
+                self.faiss.write_index(self.hnsw, str(file))
 
     def search(self, queries_QD: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each query the scores and the rows of about the `top_k` nearest vectors, best first."""
         num = min(CANDIDATES * top_k, len(self.index))
-        self.graph.hnsw.efSearch = max(EF_SEARCH, 2 * num)
-        _, candidates = self.graph.search(np.ascontiguousarray(queries_QD, np.float32), num)
+        self.hnsw.hnsw.efSearch = max(EF_SEARCH, 2 * num)
+        _, candidates = self.hnsw.search(np.ascontiguousarray(queries_QD, np.float32), num)
         # The graph may propose fewer rows than requested, and pads them with -1.
         return rank_candidates(self.index, queries_QD, [rows[rows >= 0] for rows in candidates], top_k)

@@ -27,7 +27,7 @@ import numpy as np
 
 from hornbook import config as configuration
 from hornbook.config import ValidatedSettings, setting
-from hornbook.files import link_files, read_toml
+from hornbook.files import hard_link_files, read_toml
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -263,7 +263,7 @@ def finetune_text(
         folder.refuse_other_input(f"the data of {data}", run["inputs"]["data"]["fingerprint"], fingerprint)
 
         if _is_finished(folder.path, settings):
-            link_files(folder.path / "best", folder.path)
+            hard_link_files(folder.path / "best", folder.path)
             return Outcome.from_state("already finished", read_state(Checkpoints(folder.path).last()))
     flops = planned_flops(trained, texts.train, settings.epochs, learns_text=True)
     runtime = choose_runtime(settings.runtime, flops, run and run["runtime"])
@@ -284,7 +284,7 @@ def finetune_text(
         )
     job = _job(trained, tokenizer, texts, settings, runtime)
     outcome = train(folder.path, job, settings, runtime, on_progress or ignore)
-    link_files(folder.path / "best", folder.path)
+    hard_link_files(folder.path / "best", folder.path)
     return outcome
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from hornbook.files import link_files, write_json
+from hornbook.files import hard_link_files, write_json
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
@@ -208,7 +208,7 @@ def _finish(
     if scored.task != inputs.spec.task:
         log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.metrics[0]} on dev")
     write_predictions(out, inputs, scored, inputs.max_length)
-    link_files(out / "best", out)  # from where the run is loaded
+    hard_link_files(out / "best", out)  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.max_length)
     _draw_attention(out, inputs, model)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import link_files, read_json, write_json
+from hornbook.files import hard_link_files, read_json, write_json
 from hornbook.lifecycle.run_folder import RECORD, Log
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
@@ -57,7 +57,7 @@ def run_trials(
     best = trials[_best(trials)]
     if current_ranks().is_main:
         draw(out, read_trials(out))
-        link_files(best.out, out)
+        hard_link_files(best.out, out)
         write_card(out)  # replaces the card of the best trial, which names the folder of that trial
     return replace(best, out=out)
 
