@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from hornbook.files import read_json
 from hornbook.metrics.confidence_intervals import mean_interval
-from hornbook.report.plots.drawing import BLUE, FAINT, ORANGE, in_style, picture, show_legend
+from hornbook.report.plots.drawing import BLUE, FAINT, ORANGE, in_style, render_png, show_legend
 
 PANELS = {
     "half": "A student of half the layers, TinyBERT's way",
@@ -83,7 +83,7 @@ def main() -> None:
         draw_panel(axes, PANELS.get(table, table), arms)
     panels[-1, 0].set_xlabel("points of the mean score, difference to the full recipe")
     show_legend(panels[-1, 0])
-    picture(figure, "", args.out)
+    render_png(figure, "", args.out)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import numpy as np
 import hornbook
 from hornbook.files import read_json, write_json
 from hornbook.metrics.confidence_intervals import interval
-from hornbook.report.plots.drawing import BLUE, GREEN, ORANGE, in_style, new_plot, picture, show_legend
+from hornbook.report.plots.drawing import BLUE, GREEN, ORANGE, in_style, new_plot, render_png, show_legend
 from hornbook.text.training import train_tokenizer
 
 NUM_GROUPS, GROUP_SIZE, NUM_DICTIONARIES = 12, 20, 6
@@ -248,7 +248,7 @@ def draw(rows: dict, by_size: dict[str, list[dict]], out: Path) -> None:
     axes.set_xlabel("examples before the question")
     axes.set_ylabel("share of right answers")
     show_legend(axes)
-    picture(figure, "", out)
+    render_png(figure, "", out)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from hornbook.files import read_json, write_json
 from hornbook.report.experiment import format_losses, notes, write_experiment_page
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
-from hornbook.report.plots.drawing import picture
+from hornbook.report.plots.drawing import render_png
 from hornbook.report.plots.scores import score_figure
 
 MEANS = {
@@ -107,7 +107,7 @@ def test_the_picture_has_a_line_for_each_arm(whole):
     names = [name for axes in figure.axes[:2] for name in axes.get_legend_handles_labels()[1]]
     assert len(names) == 4 + 5
     assert any(name.startswith("ELECTRA ") for name in names)
-    assert len(picture(figure, "scores").address) > 30_000
+    assert len(render_png(figure, "scores").address) > 30_000
 
 
 @pytest.mark.pictures

@@ -211,7 +211,7 @@ def test_a_batch_of_prompts_is_as_one_at_a_time(ours, settings):
 
 def test_prompts_in_several_groups(ours, monkeypatch):
     expected = ours.generate(PROMPTS, 8)
-    monkeypatch.setattr("hornbook.inference.generation.BATCH_TOKENS", 60)
+    monkeypatch.setattr("hornbook.inference.generation.CACHE_TOKENS", 60)
     assert ours.generate(PROMPTS, 8) == expected
 
 

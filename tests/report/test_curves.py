@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from synthetic_runs import RUN, train_lines, validation_lines
 
-from hornbook.report.plots.drawing import picture, short_power, smoothed, thinned
+from hornbook.report.plots.drawing import render_png, short_power, smoothed, thinned
 from hornbook.report.plots.run import pretraining_curves
 from hornbook.report.run_files import ReportedRun
 
@@ -25,7 +25,7 @@ def test_every_number_has_its_panel(make_run):
     masked = pretraining_curves(run).axes[1]
     assert [text.get_text() for text in masked.texts] == ["unigram baseline: 6.61"]
     assert any(list(line.get_xdata()) == [1203, 1203] for line in masked.lines)
-    picture(pretraining_curves(run), "curves", run.folder / "curves.png")
+    render_png(pretraining_curves(run), "curves", run.folder / "curves.png")
     png = (run.folder / "curves.png").read_bytes()
     assert png[:4] == b"\x89PNG" and len(png) > 30_000
     assert struct.unpack(">II", png[16:24])[0] > 1000
@@ -56,7 +56,7 @@ def test_a_sentence_task_is_named_and_measured_against_a_coin(sentence, words, m
 )
 def test_any_run_can_be_drawn(make_run, lines):
     figure = pretraining_curves(ReportedRun.load(make_run(lines, unigram_baseline={})))
-    assert len(picture(figure, "curves").address) > 5_000
+    assert len(render_png(figure, "curves").address) > 5_000
 
 
 def test_a_hundred_thousand_lines_are_thinned_out(tmp_path):

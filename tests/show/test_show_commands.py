@@ -21,7 +21,7 @@ from hornbook.runs.pretraining.plan import count_parameters
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.show.masking import LAYOUTS, show_example, show_masking, show_replaced
-from hornbook.show.parameters import ledger_of, sharing_totals, show_parameters
+from hornbook.show.parameters import parameter_table, sharing_totals, show_parameters
 from hornbook.show.picture import show_forms, show_tokens
 from hornbook.show.translations import LEGEND, PARTS, WORDS
 from hornbook.text.tokenizer import Tokenizer
@@ -232,7 +232,7 @@ def test_formulas_are_right():
 def test_totals_of_shared_layers(sharing):
     size = {"vocab_size": 100, "num_layers": 3, "width": 32, "num_heads": 2, "inner_width": 48, "embedding_width": 8}
     model = Albert(AlbertConfig(**size, sharing=sharing))
-    ledger = sum(number for _, _, number in ledger_of(model))
+    ledger = sum(number for _, _, number in parameter_table(model))
     other = Albert(AlbertConfig(**size, sharing="ffn"))
     totals = {name.removesuffix(" (this model)"): total for name, total in sharing_totals(other)}
     names = {
@@ -246,7 +246,7 @@ def test_totals_of_shared_layers(sharing):
 
 def test_the_ledger_of_a_folder(tiny_run):
     model = library.load(tiny_run).model
-    number = sum(number for _, _, number in ledger_of(model))
+    number = sum(number for _, _, number in parameter_table(model))
     padding = model.config.padded_vocab_size - model.config.vocab_size
     assert number == sum(each.numel() for each in model.parameters()) - padding * (model.config.width + 1)
     assert (

@@ -23,7 +23,7 @@ from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationC
 from hornbook.inference.loaded import LoadedModel, as_texts
 from hornbook.inference.ngrams import ORDER, NGrams
 from hornbook.inference.scoring import (
-    Continuation,
+    ContinuationScore,
     Perplexity,
     Score,
     check_stride,
@@ -141,7 +141,7 @@ class DecoderModel(LoadedModel):
         """Describes the log-probabilities of `score`."""
         return "natural logarithm, each token given those before it"
 
-    def continuations(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
+    def continuations(self, pairs: Sequence[tuple[str, str]]) -> list[ContinuationScore]:
         """Scores the second text of each (context, continuation) pair given the first. The two are tokenized together;
         a token that spans both counts as part of the continuation. An empty context is the beginning of a document."""
         self._require_head("clm", "scoring texts")

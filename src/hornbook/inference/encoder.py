@@ -21,7 +21,7 @@ from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.graph.linking import EntitySpans, open_linker
 from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel, as_texts, which_text
-from hornbook.inference.scoring import Continuation, MaskedText, Score, masked_scores, next_token_scores
+from hornbook.inference.scoring import ContinuationScore, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
 from hornbook.text.tokenizer import Encoded
@@ -223,7 +223,7 @@ class EncoderModel(LoadedModel):
 
     def continuations(
         self, pairs: Sequence[tuple[str, str]], on_progress: Callable[[int], None] | None = None
-    ) -> list[Continuation]:
+    ) -> list[ContinuationScore]:
         """The pseudo-log-likelihood of the second text of each (context, continuation) pair: each of its tokens is
         masked in turn and predicted from all others. The two are tokenized together; a token that spans both counts as
         part of the continuation. `on_progress` is called with the number of pairs done."""
@@ -236,7 +236,8 @@ class EncoderModel(LoadedModel):
                 for word, (_, end) in zip(each.word_ids, each.offsets, strict=True)
             ]
             masked.append(MaskedText(np.array(each.ids), np.flatnonzero(follows)))
-        return [Continuation(scores) for scores in masked_scores(self.masked_lm, masked, self._mask_id, on_progress)]
+        scores = masked_scores(self.masked_lm, masked, self._mask_id, on_progress)
+        return [ContinuationScore(each) for each in scores]
 
     def score_definition(self, within_word: bool = False) -> str:
         """Describes the log-probabilities of `score`."""

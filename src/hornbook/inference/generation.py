@@ -24,7 +24,7 @@ FinishReason = Literal["end", "stop", "length", "context"]
 OnText = Callable[[int, int, str], None]  # index of the prompt, index of the sample, new text
 
 MAX_NEW_TOKENS = 100
-BATCH_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
+CACHE_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
 NUM_BEFORE = 8  # preceding tokens decoded together with new ones: they decide whether a space comes first
 REPLACEMENT = "\ufffd"  # decoded from bytes that do not form a character, or not yet
 
@@ -216,7 +216,7 @@ def group_prompts(prompts: list[list[int]], num: int, max_new_tokens: int, conte
     groups: list[list[int]] = []
     for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
         num_slots = min(len(prompts[i]) + max_new_tokens, context) * num
-        if not groups or (len(groups[-1]) + 1) * num_slots > BATCH_TOKENS:
+        if not groups or (len(groups[-1]) + 1) * num_slots > CACHE_TOKENS:
             groups.append([])
         groups[-1].append(i)
     return [sorted(group) for group in groups]

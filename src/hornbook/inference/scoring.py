@@ -39,7 +39,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Continuation:
+class ContinuationScore:
     """The scores of the tokens that follow a context."""
 
     log_probabilities: np.ndarray
@@ -138,7 +138,7 @@ def next_token_scores(
     return scores
 
 
-def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Continuation]:
+def continuation_scores(model: Gpt, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[ContinuationScore]:
     """Scores the tokens of the continuation of each (context, continuation) pair; a context that is too long is
     truncated on the left."""
     max_length = model.config.max_positions
@@ -160,7 +160,7 @@ def window_scores(
     texts: Sequence[Sequence[int]],
     windows: Sequence[ScoredWindow],
     on_progress: Callable[[int], None] | None = None,
-) -> list[Continuation]:
+) -> list[ContinuationScore]:
     """Scores the tokens of each window. Identical inputs, such as a question before answers of one token, are
     computed once. `on_progress` is called with the number of tokens done."""
     inputs: dict[bytes, list[int]] = {}  # indices of the windows with this input
@@ -169,7 +169,7 @@ def window_scores(
         inputs.setdefault(ids.tobytes(), []).append(i)
     sequences, windows_of = [np.frombuffer(ids, np.int64) for ids in inputs], list(inputs.values())
     lengths = {i: len(each) for i, each in enumerate(sequences)}
-    results: dict[int, Continuation] = {}
+    results: dict[int, ContinuationScore] = {}
     num_tokens = 0
     for indices in length_batches(lengths, BATCH_TOKENS):
         batch = pack([sequences[sequence] for sequence in indices])
@@ -260,7 +260,7 @@ def _token_scores(
     batch: Batch,
     positions: Sequence[np.ndarray],
     targets: Sequence[Sequence[int]],
-) -> Iterator[Continuation]:
+) -> Iterator[ContinuationScore]:
     """Runs the model on the batch, and yields the scores of the target tokens of each item at its positions, which
     count over all tokens of the batch."""
     device, vocab_size = device_of(model), model.config.vocab_size
@@ -274,4 +274,4 @@ def _token_scores(
         are_greedy.append((logits.argmax(-1) == target).cpu())
     cuts = np.cumsum([len(each) for each in positions])[:-1]
     by_item = (np.split(torch.cat(each).numpy(), cuts) for each in (scores, are_greedy))
-    return itertools.starmap(Continuation, zip(*by_item, strict=True))
+    return itertools.starmap(ContinuationScore, zip(*by_item, strict=True))

@@ -14,14 +14,14 @@ UNEVEN = 0.02  # arms whose FLOPs deviate by more than this fraction are listed
 
 def write_experiment_page(folder: str | Path) -> Path:
     """Writes `report.html`, the plot and the Markdown version `RESULTS-NAME.md`; returns the path of the page."""
-    from hornbook.report.plots.drawing import picture
+    from hornbook.report.plots.drawing import render_png
     from hornbook.report.plots.scores import score_figure
 
     folder = Path(folder)
     results = read_json(folder / RESULTS)
     image, is_whole = None, results["num_done"] == results["num_jobs"]
     if results["scores"]:
-        image = picture(score_figure(results), "Score against FLOPs, one line per arm", folder / PICTURE)
+        image = render_png(score_figure(results), "Score against FLOPs, one line per arm", folder / PICTURE)
     both = {
         "results": results,
         "notes": notes(results),

@@ -15,7 +15,7 @@ KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
 
 def write_comparison_page(folder: Path) -> Path:
     """Writes `report.html` and `comparison.png` into the folder of a `comparison.json`; returns the page's path."""
-    from hornbook.report.plots.drawing import picture
+    from hornbook.report.plots.drawing import render_png
     from hornbook.report.plots.scores import comparison_figure
 
     record = read_json(folder / COMPARISON_FILE)
@@ -26,7 +26,7 @@ def write_comparison_page(folder: Path) -> Path:
         "comparison.html",
         f"Comparison of {len(record['rows'])} models",
         notes=record.get("notes", []),
-        picture=picture(comparison_figure(record), title(record), folder / PICTURE),
+        picture=render_png(comparison_figure(record), title(record), folder / PICTURE),
         table=comparison_table(record),
         how_measured=how_measured(record),
     )

@@ -12,7 +12,7 @@ from hornbook.report import finetuned, formatting
 from hornbook.report.experiment import RESULTS, write_experiment_page
 from hornbook.report.finetuned import ReportedTaskRun, load_run
 from hornbook.report.measured import COMPARISON_FILE, write_comparison_page
-from hornbook.report.plots.drawing import Plot, picture
+from hornbook.report.plots.drawing import Plot, render_png
 from hornbook.report.plots.run import (
     finetuning_curves,
     has_curves,
@@ -59,7 +59,7 @@ def _write_run_page(run: ReportedRun) -> Path:
     curves = None
     if run.train or run.validations:
         alt = "Losses, accuracy, learning rate and speed by step"
-        curves = picture(pretraining_curves(run), alt, run.folder / "curves.png")
+        curves = render_png(pretraining_curves(run), alt, run.folder / "curves.png")
     mask = mask_token(run.folder)
     samples = [split_sample(sample, mask) for sample in run.samples]
     is_right = [[token == sample["answer"] for token, _ in sample["guesses"]] for sample in samples]
@@ -104,10 +104,10 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
     curves, stages = None, []
     if has_curves(run):
         alt = "Training loss, dev loss and dev scores by step"
-        curves = picture(finetuning_curves(run), alt, run.folder / "curves.png")
+        curves = render_png(finetuning_curves(run), alt, run.folder / "curves.png")
     for stage in run.earlier_stages:
         file = stage.run.folder / "curves.png"
-        plot = picture(pretraining_curves(stage.run), f"Curves of {stage.title}", file) if stage.run.train else None
+        plot = render_png(pretraining_curves(stage.run), f"Curves of {stage.title}", file) if stage.run.train else None
         stages.append((stage, plot))
     return write_page(
         run.folder,
@@ -154,7 +154,7 @@ def _errors(run: ReportedTaskRun) -> dict[str, object]:
     kind, scatter = run.task_kind, None
     confusion = kind.confusion(run.judged)
     if kind.problem_type == "regression" and run.predictions:
-        scatter = picture(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
+        scatter = render_png(scatter_figure(run), "Predicted against gold values on dev", run.folder / "scatter.png")
     tallies = kind.tallies(run.judged)
     rows = [
         (
@@ -187,7 +187,7 @@ def _thresholds(run: ReportedTaskRun, threshold: float) -> Plot | None:
     if not points:
         return None
     alt = "Exact match and F1 on dev by no-answer threshold"
-    return picture(thresholds_figure(points, threshold), alt, run.folder / "thresholds.png")
+    return render_png(thresholds_figure(points, threshold), alt, run.folder / "thresholds.png")
 
 
 def _illustration(run: ReportedTaskRun, example: dict) -> dict[str, object]:

@@ -15,13 +15,13 @@ NUM_SAMPLES = 3  # questions shown per number of examples
 
 def write_prompted_page(folder: Path) -> Path:
     """Writes `report.html` and, once there are scores, `score-by-shots.png`."""
-    from hornbook.report.plots.drawing import picture
+    from hornbook.report.plots.drawing import render_png
     from hornbook.report.plots.scores import shots_figure
 
     scores = read_json(folder / SCORES)
     image, is_whole = None, scores["done"] == scores["runs"]
     if scores["points"]:
-        image = picture(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
+        image = render_png(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
     files = sorted((folder / "predictions").glob("*-seed-0.jsonl"))
     return write_page(
         folder,

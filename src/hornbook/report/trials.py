@@ -116,12 +116,12 @@ def several_sections(folder: Path) -> dict[str, dict | None]:
 
 def draw(folder: Path, scored: ScoredRuns) -> "Plot":
     """The plot of trials, which is also written to `trials.png`, or of scores by number of labels, to `curve.png`."""
-    from hornbook.report.plots.drawing import picture
+    from hornbook.report.plots.drawing import render_png
     from hornbook.report.plots.scores import curve_figure, trials_figure
 
     if "trials" in scored.contents:
-        return picture(trials_figure(scored), "Scores of the trials", folder / "trials.png")
-    return picture(curve_figure(scored), "Scores by number of labelled examples", folder / "curve.png")
+        return render_png(trials_figure(scored), "Scores of the trials", folder / "trials.png")
+    return render_png(curve_figure(scored), "Scores by number of labelled examples", folder / "curve.png")
 
 
 def summary(trials: ScoredRuns) -> str:

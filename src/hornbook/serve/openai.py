@@ -20,7 +20,7 @@ from hornbook.serve.api import ServerState
 from hornbook.serve.engine import Job
 from hornbook.serve.middleware import FAILED, error_body
 from hornbook.serve.models import ServedModel
-from hornbook.serve.schemas import EVERY_ROUTE, LARGEST_SEED, MODEL_ROUTES, Text
+from hornbook.serve.schemas import EVERY_ROUTE, MAX_API_SEED, MODEL_ROUTES, Text
 from hornbook.tasks.encoded import l2_normalized
 
 MAX_CHOICES = 128  # texts per request
@@ -68,7 +68,7 @@ class CompletionRequest(BaseModel):
     repetition_penalty: Annotated[float, Field(gt=0, le=100)] = 1.0
     n: Annotated[int | None, Field(ge=1, le=MAX_CHOICES)] = 1
     stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
-    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
+    seed: Annotated[int | None, Field(ge=0, le=MAX_API_SEED)] = None
     stream: bool | None = False
     stream_options: dict[str, Any] | None = None
     echo: bool | None = False
@@ -90,7 +90,7 @@ class CompletionRequest(BaseModel):
     def settings(self) -> dict[str, Any]:
         """The arguments of `generate`."""
         is_greedy = self.temperature == 0
-        seed = self.seed if self.seed is not None else secrets.randbelow(LARGEST_SEED)
+        seed = self.seed if self.seed is not None else secrets.randbelow(MAX_API_SEED)
         return {
             "max_new_tokens": self.max_tokens or 16,
             "temperature": 1.0 if self.temperature is None else self.temperature,

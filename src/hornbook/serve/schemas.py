@@ -13,7 +13,7 @@ from hornbook.show.picture import PictureTable, Strip
 from hornbook.show.translations import Language
 
 MAX_ITEMS = 2048  # per request
-LARGEST_SEED = 2**31
+MAX_API_SEED = 2**31
 
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
@@ -85,7 +85,7 @@ class ShowMasking(ShowText):
     unit: Literal["token", "word", "ngram"] = "token"
     probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
     num: Annotated[int, Field(ge=1, le=50)] = 5
-    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_API_SEED)] = 0
 
 
 class ShowForms(ShowText):

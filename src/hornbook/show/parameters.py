@@ -48,7 +48,7 @@ def network_parameters(network: nn.Module, name: str, language: Language = "en")
     tables, notes, seen, total = [], [], set(), 0
     for title, model in models.items():
         has_embeddings = id(model.embeddings.tokens.weight) not in seen
-        ledger = ledger_of(model, seen, language)
+        ledger = parameter_table(model, seen, language)
         total += sum(size for _, _, size in ledger)
         rows = [(part, formula, f"{size:,}") for part, formula, size in ledger]
         tables.append(PictureTable(title, (message("part"), "", message("number")), rows))
@@ -80,7 +80,7 @@ def on_meta_device(model: Transformer) -> Transformer:
         return type(model)(model.config, model.heads, model.head_config)
 
 
-def ledger_of(
+def parameter_table(
     model: Transformer, seen: set[int] | None = None, language: Language = "en"
 ) -> list[tuple[str, str, int]]:
     """(part, formula, number of parameters) of each part of a model. Rows that pad the vocabulary do not count;

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.scoring import Continuation
+from hornbook.inference.scoring import ContinuationScore
 from hornbook.tasks.text.definition import TextTask
 from hornbook.tasks.text.metrics import TextAnswer
 from hornbook.tasks.text.prompts import Prompt, answer
@@ -30,7 +30,7 @@ class PromptEvaluator:
 
     def __init__(self, task: TextTask, model: DecoderModel):
         self.task, self.model = task, model
-        self._unconditional: dict[str, Continuation] = {}
+        self._unconditional: dict[str, ContinuationScore] = {}
 
     def answer_lengths(self, items: Sequence[Item]) -> list[int]:
         """The number of context tokens to reserve for the answer to each item."""
@@ -60,7 +60,7 @@ class PromptEvaluator:
         scored = self._score_answers(items, prompts) if "likelihood" in self.task.needs else [None] * len(items)
         return [self._reply(*each) for each in zip(items, texts, scored, strict=True)]
 
-    def _reply(self, item: Item, text: str, scored: Continuation | None) -> TextAnswer:
+    def _reply(self, item: Item, text: str, scored: ContinuationScore | None) -> TextAnswer:
         details: dict[str, Any] = {"generated": text} if "text" in self.task.needs else {}
         answers, keep = item.answers, self.task.generation.keep
         if keep == "word":  # an uncased vocabulary, such as GPT-1's, generates no capitals
@@ -86,7 +86,7 @@ class PromptEvaluator:
             replies.append(TextAnswer(item.answers, item.choices[int(scores.argmax())], extra=details))
         return replies
 
-    def _normalized(self, scored: Continuation, text: str) -> float:
+    def _normalized(self, scored: ContinuationScore, text: str) -> float:
         normalize = self.task.choices.normalize
         if normalize == "token":
             return scored.total / len(scored.log_probabilities)
@@ -117,7 +117,7 @@ class PromptEvaluator:
         )
         return [samples[0].text for samples in generated]
 
-    def _score_answers(self, items: Sequence[Item], prompts: list[str]) -> list[Continuation]:
+    def _score_answers(self, items: Sequence[Item], prompts: list[str]) -> list[ContinuationScore]:
         pairs = zip(prompts, (answer(self.task, item.answers[0]) for item in items), strict=True)
         return self.model.continuations(list(pairs))
 

@@ -53,7 +53,7 @@ class Plot(NamedTuple):
 
 
 @in_style
-def picture(figure: Figure, alt: str, path: Path | None = None) -> Plot:
+def render_png(figure: Figure, alt: str, path: Path | None = None) -> Plot:
     """Renders the figure once, for the page and, with `path`, as a PNG file."""
     file = io.BytesIO()
     figure.savefig(file, format="png")
