@@ -21,7 +21,7 @@ from hornbook.batch import pack
 from hornbook.cli import app
 from hornbook.deployment import export as exporting
 from hornbook.deployment.export import agreement, comparison_inputs, export
-from hornbook.deployment.measuring import open_model
+from hornbook.deployment.measuring import open_measured_model
 from hornbook.deployment.memory import peak_memory
 from hornbook.files import read_json
 from hornbook.inference.predictor import load_predictor
@@ -66,7 +66,7 @@ def both(request, exported):
 
 @torch.no_grad()
 def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
-    (model, tokenizer), exported = load_folder(both[0]), open_model(both[1])
+    (model, tokenizer), exported = load_folder(both[0]), open_measured_model(both[1])
     together = exported.group_size
     lengths = random.integers(1, LENGTH, 5 * together, endpoint=True)
     ids = [random.integers(tokenizer.vocab_size, size=length) for length in lengths]
@@ -74,8 +74,8 @@ def test_ragged_batches_answer_as_before_and_as_one_at_a_time(both, random):
     batch = pack(ids, segments, group_size=together)
     expected = model(batch) if model.head_config is None else model.outputs(batch)
     assert expected.std() > 0.01
-    assert (exported.answer(batch) - expected).abs().max() < 1e-5
-    alone = [exported.answer(batch.slice(i, i + together)) for i in range(0, len(ids), together)]
+    assert (exported.outputs(batch) - expected).abs().max() < 1e-5
+    alone = [exported.outputs(batch.slice(i, i + together)) for i in range(0, len(ids), together)]
     if model.head_config is not None and model.head_config.output == "spans":
         longest = max(lengths)
         alone = [
@@ -113,7 +113,7 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
     # -I: no PYTHONPATH
     done = subprocess.run([sys.executable, "-I", "-c", program], cwd=both[1], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
-    head_config, answers = open_model(both[0]).head_config, None
+    head_config, answers = open_measured_model(both[0]).head_config, None
     if (
         head_config is not None
         and head_config.output == "sequence"
@@ -127,7 +127,7 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
 
 
 def test_an_exported_folder_predicts(both):
-    model = open_model(both[0])
+    model = open_measured_model(both[0])
     if model.head_config is None:
         return
     items = {
@@ -237,14 +237,14 @@ def test_a_process_that_was_killed_says_so(monkeypatch):
 
 def test_given_texts_are_what_is_compared(both, tmp_path):
     """Of a model without a task its vectors, of others what they answer."""
-    source = open_model(both[0])
+    source = open_measured_model(both[0])
     texts = tmp_path / "texts.txt"
     texts.write_text("the river\na lantern\nthe lantern of the bridge\n", encoding="utf-8")
     if source.head_config is not None and source.head_config.output in ("spans", "choice"):
         texts.write_text("the river\ta lantern\tbread\nthe\ta\tof\na\tof the\tbridge\n", encoding="utf-8")
     encoded = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
     assert encoded.num_examples == 3
-    found = agreement(source, open_model(both[1]), encoded)
+    found = agreement(source, open_measured_model(both[1]), encoded)
     assert found["num_inputs"] == 3 and found["largest_difference"] < 1e-5
 
 
@@ -292,7 +292,7 @@ def test_error_for_unsupported_uses_of_an_exported_folder(both):
         load_folder(both[1])
     with pytest.raises(ValueError, match="is an exported model, not a run: describe it with hornbook info"):
         ReportedRun.load(both[1])
-    if open_model(both[1]).head_config is None:
+    if open_measured_model(both[1]).head_config is None:
         with pytest.raises(ValueError, match="exported from a model without a task head: export a fine-tuned run"):
             load_predictor([both[1]])
 
@@ -307,4 +307,4 @@ def test_a_damaged_file_is_named(learned, tmp_path):
     shutil.copytree(learned.phone, folder)
     (folder / "model.onnx").write_bytes(b"cut short")
     with pytest.raises(ValueError, match=r"cannot be opened.*export the model again"):
-        open_model(folder)
+        open_measured_model(folder)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from tiny_runs import same
 
 import hornbook as library
-from hornbook.deployment.measuring import open_model
+from hornbook.deployment.measuring import open_measured_model
 from hornbook.files import read_json
 from hornbook.graph.embedding.vectors import open_vectors
 from hornbook.graph.graph import open_graph
@@ -174,7 +174,8 @@ def test_fine_tuning_reads_entities(made, rows, tmp_path, monkeypatch):
         predictor.predict("the [ENT] river [ENT] and the garden")
     assert isinstance(member.model, Ernie)
     assert [bool(entities and len(entities[0][1])) for entities in read] == [True, False]
-    assert open_model(tmp_path / "run").predictor.members[0].linker is not None, "compare scores it with its entities"
+    linker = open_measured_model(tmp_path / "run").predictor.members[0].linker
+    assert linker is not None, "compare scores it with its entities"
     saved = read_json(tmp_path / "run" / "task.json")
     assert saved["graph"]["fingerprint"] == open_graph(made / "graph").fingerprint
     assert read_json(tmp_path / "run" / "run.json")["inputs"]["graph"] == saved["graph"]["fingerprint"]

@@ -20,7 +20,7 @@ from hornbook.batch import Batch
 from hornbook.deployment.measuring import (
     MeasuredModel,
     check_timing,
-    open_model,
+    open_measured_model,
     percentiles_ms,
     seconds_on_cpu,
     time_interleaved,
@@ -75,7 +75,7 @@ def compare(
     if not names:
         raise ValueError("there is nothing to compare: give runs, models or exported folders, the reference first")
     device = chosen_device(device)
-    models = [open_model(name) for name in names]
+    models = [open_measured_model(name) for name in names]
     if out is not None and (contents := _other_contents(Path(out), [model.name for model in models])):
         raise ValueError(f"{out} {contents}: choose another folder")
     _check_tasks(models, data)
@@ -281,7 +281,7 @@ def _add_times(
 
 def _answer_on_gpu(model: MeasuredModel, batch: Batch, device: str, _: int) -> None:
     with inference_autocast(device):
-        model.answer(batch.to(device))
+        model.outputs(batch.to(device))
     torch.cuda.synchronize()
 
 

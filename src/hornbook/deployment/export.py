@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.deployment.measuring import MeasuredModel, check_timing, open_model, percentiles_ms, seconds_on_cpu
+from hornbook.deployment.measuring import (
+    MeasuredModel,
+    check_timing,
+    open_measured_model,
+    percentiles_ms,
+    seconds_on_cpu,
+)
 from hornbook.deployment.memory import peak_memory
 from hornbook.files import replacing_folder, write_json, write_text
 from hornbook.interop.onnx import ONNX_FILE, import_onnx, is_exported, write_int8, write_onnx
@@ -63,7 +69,7 @@ def export(
     _check(format, length, rounds, threads)
     if (Path(out) / ONNX_FILE).exists():
         raise ValueError(f"{out} already holds an exported model: choose another folder, or remove it")
-    source = open_model(model)
+    source = open_measured_model(model)
     if is_exported(source.folder):
         raise ValueError(f"{source.folder} is already exported: give the original run or model")
     if source.head_config is not None and source.head_config.output_type.is_embedding:
@@ -77,7 +83,7 @@ def export(
     with replacing_folder(out) as folder:
         on_progress("writing the ONNX file", 0)
         _write(source, format, folder)
-        record = RunFolder(folder, "export", (EXPORT_FILE,)).write_record(  # open_model reads it
+        record = RunFolder(folder, "export", (EXPORT_FILE,)).write_record(  # open_measured_model reads it
             {
                 "model": str(model),
                 "format": format,
@@ -93,7 +99,7 @@ def export(
             input_names=list(input_names(source.model.config)),
             output_names=list(output_names(source.head_config)),
         )
-        exported = open_model(folder).with_threads(threads)
+        exported = open_measured_model(folder).with_threads(threads)
         agreed = agreement(source, exported, encoded, partial(on_progress, "inputs compared"))
         record["agreement"] = agreed | {"on": compared_on}
         batches = [[source.random_inputs(random, [length]).batch([0])]] * 2
@@ -196,7 +202,7 @@ def _answers(
 ) -> list[np.ndarray]:
     """The output of a model for each group; for tagging and vectors, for each sequence."""
     per_token = model.head_config is None or model.head_config.output_type.per_token
-    return outputs_by_group(lambda batch: model.answer(batch).numpy(), encoded, per_token, BATCH_TOKENS, on_progress)
+    return outputs_by_group(lambda batch: model.outputs(batch).numpy(), encoded, per_token, BATCH_TOKENS, on_progress)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from hornbook.inference.predictor import Predictor
 from hornbook.inference.task_model import build_task_model, read_finished_record
 from hornbook.interop.files import weights_files
 from hornbook.interop.hub import model_folder
-from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_any
+from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_model_and_tokenizer
 from hornbook.models.flops import forward_flops, shape_of
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import Transformer
@@ -30,7 +30,7 @@ from hornbook.text.tokenizer import Tokenizer
 
 LARGEST_VALUES = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
 WARM_UP_ROUNDS = 5  # not counted: caches fill, kernels are chosen
-Answer = Callable[[int], object]  # runs input i, and returns when it is done
+TimedCall = Callable[[int], object]  # runs input i, and returns when it is done
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class MeasuredModel:
         return replace(self, model=self.model.with_threads(num_threads))
 
     @torch.no_grad()
-    def answer(self, batch: Batch) -> Tensor:
+    def outputs(self, batch: Batch) -> Tensor:
         return self.model(batch) if self.head_config is None else self.model.outputs(batch)
 
     def flops(self, num_tokens: float) -> float:
@@ -98,13 +98,13 @@ class MeasuredModel:
         return [each for each in examples if task.for_example(each) == task.for_example(examples[0])]
 
 
-def open_model(name: str | Path) -> MeasuredModel:
+def open_measured_model(name: str | Path) -> MeasuredModel:
     """Opens a run folder, a folder that `transformers` wrote, a Hugging Face name, or an exported folder."""
     folder = model_folder(name)
     run = read_finished_record(folder)
     if is_exported(folder) and not (folder / EXPORT_FILE).is_file():
         raise ValueError(f"{folder} holds an {ONNX_FILE} but no {EXPORT_FILE}: export the model again")
-    model, tokenizer = load_any(folder)
+    model, tokenizer = load_model_and_tokenizer(folder)
     if model.head_config is not None and model.head_config.graph is not None:
         raise ValueError(f"{name} reads a knowledge graph, so it can be neither exported nor compared: use evaluate")
     predictor = None if model.head_config is None else Predictor([build_task_model(folder, model, tokenizer, run)])
@@ -137,7 +137,7 @@ def percentiles_ms(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def time_interleaved(
-    answers: Sequence[Answer],
+    answers: Sequence[TimedCall],
     num_rounds: int,
     on_progress: Callable[[int], None] | None = None,
     num_warm_up: int = WARM_UP_ROUNDS,
@@ -167,7 +167,7 @@ def seconds_on_cpu(
     """The seconds of every round for each model, with its own batches in turn, on this number of CPU threads."""
     threaded = [model.with_threads(num_threads) for model in models]
     answers = [
-        lambda i, model=model, of_model=of_model: model.answer(of_model[i % len(of_model)])
+        lambda i, model=model, of_model=of_model: model.outputs(of_model[i % len(of_model)])
         for model, of_model in zip(threaded, batches, strict=True)
     ]
     with torch_threads(num_threads):

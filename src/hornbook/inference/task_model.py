@@ -9,7 +9,7 @@ from torch import nn
 from hornbook.files import read_json_if_exists, refusing_damage
 from hornbook.graph.linking import EntityLinker, open_linker
 from hornbook.interop.hub import model_folder
-from hornbook.interop.onnx import is_exported, load_any
+from hornbook.interop.onnx import is_exported, load_model_and_tokenizer
 from hornbook.interop.sentence_transformers import MODULES, read_embedding_settings
 from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.models.head_config import HeadConfig
@@ -44,7 +44,7 @@ def load_task_model(name: str | Path, graph: str | Path | None = None, task: str
     `load_predictor`."""
     folder = model_folder(name)
     run = read_finished_record(folder)
-    model, tokenizer = load_any(folder)
+    model, tokenizer = load_model_and_tokenizer(folder)
     if task is not None and model.head_config is not None and not model.head_config.output_type.is_embedding:
         raise ValueError(f"{name} has the head of another task: leave out task=, or give the model it started from")
     if model.head_config is None and (task is not None or (folder / MODULES).is_file()) and not is_exported(folder):

@@ -156,7 +156,7 @@ def open_onnx(folder: Path) -> OnnxModel:
     return OnnxModel(folder / ONNX_FILE, config, head_config)
 
 
-def load_any(folder: Path) -> tuple[nn.Module, Tokenizer]:
+def load_model_and_tokenizer(folder: Path) -> tuple[nn.Module, Tokenizer]:
     """Returns the model and the tokenizer of a model folder or an exported folder."""
     return (open_onnx(folder), Tokenizer.load(folder)) if is_exported(folder) else load_folder(folder)
 

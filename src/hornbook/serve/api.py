@@ -93,7 +93,7 @@ class ServerState:
         """Queues a request."""
         return model.engine.submit(key, items, run, await self.tokenized(model, items, model.count))
 
-    async def answer(
+    async def run_request(
         self, request: Request, model: ServedModel, key: Hashable, items: list, run: Operation
     ) -> Sequence[Any]:
         """One result per item; ends early if the client goes away or its time is up."""
@@ -153,7 +153,7 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
         """The likeliest tokens of each mask of a text."""
         model = server.find(body.model, "fill-mask")
         fill_mask = partial(model.loaded.fill_mask, top_k=body.top_k)
-        masks = await server.answer(request, model, ("fill-mask", body.top_k), body.texts, fill_mask)
+        masks = await server.run_request(request, model, ("fill-mask", body.top_k), body.texts, fill_mask)
         return {"model": model.name} | ({"masks": masks[0]} if isinstance(body.text, str) else {"texts": masks})
 
     @routes.post("/next-sentence", response_model=schemas.NextSentence)
@@ -161,14 +161,14 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
         """The probability that the second sentence follows the first."""
         model = server.find(body.model, "next-sentence")
         pairs = [(body.first, body.second)]
-        (probability,) = await server.answer(request, model, "next-sentence", pairs, model.next_sentence)
+        (probability,) = await server.run_request(request, model, "next-sentence", pairs, model.next_sentence)
         return {"model": model.name, "is_next": probability}
 
     @routes.post("/detect", response_model=schemas.DetectedWords | schemas.DetectedWordsOfTexts)
     async def detect(body: schemas.TextOrTexts, request: Request) -> dict[str, Any]:
         """The probability of each word of having been replaced."""
         model = server.find(body.model, "detect")
-        words = await server.answer(request, model, "detect", body.texts, model.loaded.detect)
+        words = await server.run_request(request, model, "detect", body.texts, model.loaded.detect)
         return {"model": model.name} | ({"words": words[0]} if isinstance(body.text, str) else {"texts": words})
 
     @routes.post("/predict", response_model=schemas.Predictions)
@@ -177,7 +177,7 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
         model's inputs."""
         model = server.find(body.model, "predict")
         items = [tuple(each) if isinstance(each, list) else each for each in body.inputs]
-        predictions = await server.answer(request, model, "predict", items, model.predict)
+        predictions = await server.run_request(request, model, "predict", items, model.predict)
         return {"model": model.name, "predictions": predictions}
 
     @routes.post("/answer", response_model=schemas.Answer)
@@ -185,7 +185,7 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
         """The span of a passage that answers a question; `answer` is empty if the model finds none."""
         model = server.find(body.model, "predict", "spans")
         items = [(body.question, body.passage)]
-        (prediction,) = await server.answer(request, model, "predict", items, model.predict)
+        (prediction,) = await server.run_request(request, model, "predict", items, model.predict)
         return {"model": model.name, "has_answer": bool(prediction.get("answer")), **prediction}
 
     @routes.post("/explain", response_model=schemas.Explanation)
@@ -193,14 +193,14 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
         """The answer of a model that reads a knowledge graph, with the paths that it weighed for each choice."""
         model = server.find(body.model, "explain")
         items = [(body.question, body.choices, body.context)]
-        (explanation,) = await server.answer(request, model, "explain", items, model.explain)
+        (explanation,) = await server.run_request(request, model, "explain", items, model.explain)
         return {"model": model.name, **explanation}
 
     @routes.post("/tag", response_model=schemas.TaggedText | schemas.TaggedTexts, response_model_exclude_unset=True)
     async def tag(body: schemas.TextOrTexts, request: Request) -> dict[str, Any]:
         """The words of a text with their tags, and the entities."""
         model = server.find(body.model, "predict", "tagging")
-        tagged = await server.answer(request, model, "predict", body.texts, model.predict)
+        tagged = await server.run_request(request, model, "predict", body.texts, model.predict)
         return {"model": model.name} | (tagged[0] if isinstance(body.text, str) else {"texts": tagged})
 
     app.include_router(routes)
@@ -214,8 +214,10 @@ def add_picture_routes(app: FastAPI, server: ServerState) -> None:
         request: Request, model: ServedModel, key: Hashable, item: tuple, draw: Callable[..., Picture]
     ) -> dict[str, Any]:
         """The picture that `draw` makes of the texts in `item`; items with the same key are drawn together."""
-        answers = server.answer(request, model, key, [item], lambda items: [draw(*each).to_dict() for each in items])
-        return (await answers)[0]
+        drawn = await server.run_request(
+            request, model, key, [item], lambda items: [draw(*each).to_dict() for each in items]
+        )
+        return drawn[0]
 
     @routes.post("/show/tokens", response_model=schemas.Picture)
     async def tokens(body: schemas.ShowText, request: Request) -> dict[str, Any]:
