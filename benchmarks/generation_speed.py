@@ -24,8 +24,8 @@ import transformers
 
 from hornbook.config import with_overrides
 from hornbook.inference.generation import GenerationConfig, generate
-from hornbook.inference.loaded import to_column_major
-from hornbook.inference.opening import gpt_matrices
+from hornbook.inference.load import gpt_matrices
+from hornbook.inference.loaded_model import to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
 from hornbook.runs.pretraining.presets import PRESETS

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hornbook.inference.loaded import l2_normalized
+from hornbook.inference.loaded_model import l2_normalized
 from hornbook.inference.retrieval import searching
 from hornbook.inference.retrieval.index import Index, IndexSource, IndexWriter, Manifest
 from hornbook.inference.retrieval.searching import ApproximateIndex, has_int8_kernel, search_index

@@ -24,7 +24,7 @@ if not any(name in os.environ for name in (*_PASSIVE_WAIT, "GOMP_SPINCOUNT")):
 __version__ = "0.1.0"
 
 _MODULES = {
-    "load": "hornbook.inference.opening",
+    "load": "hornbook.inference.load",
     "load_predictor": "hornbook.inference.predictor",
     "pipeline": "hornbook.inference.pipelines",
     "evaluate": "hornbook.inference.predictor",

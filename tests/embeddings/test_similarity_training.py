@@ -15,7 +15,7 @@ from scipy.stats import spearmanr
 from tiny_runs import same
 
 import hornbook
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.sentence_transformers import EmbeddingSettings, write_embedding_settings
 from hornbook.models.bert import Bert, BertConfig

@@ -14,7 +14,7 @@ def test_vectors_and_saved_weights_are_the_same(tmp_path, tiny_tokenizer, monkey
     folder = encoder(tmp_path / "model", tiny_tokenizer)
     by_row, by_column = hornbook.load(folder), hornbook.load(folder)
     with monkeypatch.context() as smaller:
-        smaller.setattr("hornbook.inference.loaded.BATCH_TOKENS", 100)
+        smaller.setattr("hornbook.inference.loaded_model.BATCH_TOKENS", 100)
         expected = by_row._embed(TEXTS, by_row.embedding)
     assert np.allclose(by_column.embed(TEXTS), expected, atol=1e-6)
     layer = by_column.model.blocks[0].fc1

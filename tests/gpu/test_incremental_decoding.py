@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hornbook.batch import pack
-from hornbook.inference.cache import DecodingState
+from hornbook.inference.decoding_state import DecodingState
 from hornbook.models.gpt import Gpt2, Gpt2Config
 
 pytestmark = [

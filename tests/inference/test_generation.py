@@ -13,8 +13,8 @@ from small_gpts import CONTEXT, FAMILIES, PROMPTS, saved_gpt, their_continuation
 
 import hornbook
 from hornbook.batch import pack
-from hornbook.inference.cache import DecodingState
 from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.decoding_state import DecodingState
 from hornbook.inference.generation import GenerationConfig, sample_by_inverse_cdf, uniform_numbers
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2

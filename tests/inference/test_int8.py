@@ -15,8 +15,8 @@ import hornbook as library
 from hornbook import cli
 from hornbook.batch import pack
 from hornbook.inference import cache as going_on_file
-from hornbook.inference.cache import DecodingState
 from hornbook.inference.decoder import DecoderModel
+from hornbook.inference.decoding_state import DecodingState
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.nn import int8
 from hornbook.nn.int8 import Int8Linear, quantized_rows

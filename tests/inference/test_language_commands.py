@@ -60,7 +60,7 @@ def test_a_model_is_opened_where_it_runs_best(gpt, bert, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert chosen_device("cuda:1") == "cuda:1"
     assert chosen_device() == "cuda" and chosen_device("cpu") == "cpu"
-    monkeypatch.setattr("hornbook.inference.opening.chosen_device", lambda asked: {"auto": "meta"}.get(asked, asked))
+    monkeypatch.setattr("hornbook.inference.load.chosen_device", lambda asked: {"auto": "meta"}.get(asked, asked))
     assert library.load(gpt).device.type == library.load(bert).device.type == "meta"
     assert library.load(gpt, device="cpu").device.type == "cpu" and library.load(gpt, "int8").device.type == "cpu"
     assert library.load(bert, device="meta").device.type == "meta"

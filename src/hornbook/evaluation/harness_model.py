@@ -9,7 +9,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
 from hornbook.evaluation.harness import Answers
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
 from hornbook.nn.int8 import WeightFormat
 
 

@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from hornbook.devices import inference_autocast
 from hornbook.files import replacing
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.loaded import LoadedModel
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
+from hornbook.inference.loaded_model import LoadedModel
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.metrics.confidence_intervals import NORMAL_95, wilson_interval
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hornbook.inference.cache import DecodingState
+from hornbook.inference.decoding_state import DecodingState
 from hornbook.inference.generation import (
     GeneratedSequence,
     GenerationConfig,

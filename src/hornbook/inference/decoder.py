@@ -20,7 +20,7 @@ from hornbook.data.readers import DocumentBoundary, read_documents
 from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.encoder import HybridEncoder
 from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationConfig, OnText, generate
-from hornbook.inference.loaded import LoadedModel, as_texts
+from hornbook.inference.loaded_model import LoadedModel, as_texts
 from hornbook.inference.ngrams import ORDER, NGrams
 from hornbook.inference.scoring import (
     ContinuationScore,

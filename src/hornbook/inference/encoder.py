@@ -20,7 +20,7 @@ from hornbook.batch import Batch, length_batches, pack
 from hornbook.config import checked
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.graph.linking import EntitySpans, open_linker
-from hornbook.inference.loaded import BATCH_TOKENS, LoadedModel, as_texts, which_text
+from hornbook.inference.loaded_model import BATCH_TOKENS, LoadedModel, as_texts, which_text
 from hornbook.inference.scoring import ContinuationScore, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR

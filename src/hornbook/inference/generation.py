@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hornbook.config import LARGEST_SEED, setting
-from hornbook.inference.cache import DecodingState
+from hornbook.inference.decoding_state import DecodingState
 from hornbook.models.gpt import Gpt
 from hornbook.tasks.text.sampling import SamplingSettings
 from hornbook.text.tokenizer import Tokenizer

@@ -16,8 +16,8 @@ from tokenizers import Encoding
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel, MaskPrediction
 from hornbook.inference.features import choose_layers, frozen_sequences
-from hornbook.inference.loaded import which_text
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
+from hornbook.inference.loaded_model import which_text
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.hub import DEFAULT
 from hornbook.tasks.kinds.tagging import word_offsets

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from hornbook.devices import chosen_device, device_of, inference_autocast
-from hornbook.inference.loaded import BATCH_TOKENS
+from hornbook.inference.loaded_model import BATCH_TOKENS
 from hornbook.inference.task_model import SIMILARITY, TaskModel, load_task_model
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples

@@ -16,7 +16,7 @@ from torch import Tensor
 from hornbook.batch import Batch, length_batches, pack
 from hornbook.config import checked
 from hornbook.devices import device_of
-from hornbook.inference.loaded import BATCH_TOKENS
+from hornbook.inference.loaded_model import BATCH_TOKENS
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
 

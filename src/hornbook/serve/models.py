@@ -14,7 +14,7 @@ from hornbook.files import read_json
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.explaining import explain
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.hub import HANGUL, model_folder
 from hornbook.interop.onnx import is_exported

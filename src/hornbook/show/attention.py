@@ -14,7 +14,7 @@ import numpy as np
 from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.inference.attention import attentions_of
-from hornbook.inference.loaded import LoadedModel
+from hornbook.inference.loaded_model import LoadedModel
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
 from hornbook.show.translations import Language, translate
 

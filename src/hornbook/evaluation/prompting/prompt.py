@@ -24,7 +24,7 @@ from hornbook.evaluation.prompting.evaluator import PromptEvaluator
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
 from hornbook.files import absolute, write_text
 from hornbook.inference.decoder import DecoderModel
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder

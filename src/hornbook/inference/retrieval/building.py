@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from hornbook.data.problems import Problems
 from hornbook.devices import chosen_device
 from hornbook.files import refuse_beyond_disk, temporary_file
-from hornbook.inference.loaded import LoadedModel
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
+from hornbook.inference.loaded_model import LoadedModel
 from hornbook.inference.retrieval.index import (
     ID,
     INDEX_FILE,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.inference.loaded import LoadedModel
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
+from hornbook.inference.loaded_model import LoadedModel
 from hornbook.inference.retrieval.searching import TopRows, top_rows
 from hornbook.metrics.confidence_intervals import intervals
 from hornbook.metrics.retrieval import ndcg, recall, reciprocal_rank

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 import hornbook
 from hornbook.files import read_json, refusing_damage, write_json
-from hornbook.inference.loaded import LoadedModel
+from hornbook.inference.loaded_model import LoadedModel
 from hornbook.interop.folder import weights_fingerprint
 from hornbook.lifecycle.locking import check_folder
 

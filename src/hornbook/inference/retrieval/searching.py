@@ -21,8 +21,8 @@ import torch
 from hornbook.config import checked
 from hornbook.extras import import_extra
 from hornbook.files import replacing
-from hornbook.inference.loaded import LoadedModel
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
+from hornbook.inference.loaded_model import LoadedModel
 from hornbook.inference.retrieval.index import ID, TEXT, Index
 from hornbook.lifecycle.run_folder import ignore
 

@@ -18,7 +18,7 @@ import torch
 
 from hornbook.batch import length_batches, pack
 from hornbook.inference.encoder import EncoderModel
-from hornbook.inference.loaded import BATCH_TOKENS
+from hornbook.inference.loaded_model import BATCH_TOKENS
 from hornbook.tasks.encoded import l2_normalized
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.word_vectors import lookup, read_vectors

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hornbook.inference.encoder import EncoderModel
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
 from hornbook.runs.augmentation.candidates import NearestWords, Word, WordFilling, in_case_of, replaceable
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Changeable, Example, Replacement, TextExample, spliced

@@ -15,7 +15,7 @@ from hornbook.config import parsed
 from hornbook.data.problems import problem_lines
 from hornbook.devices import chosen_device
 from hornbook.graph.linking import EntityLinker, open_linker
-from hornbook.inference.opening import load
+from hornbook.inference.load import load
 from hornbook.interop.files import checked_config_file
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import LANGUAGES, builtin_for, model_folder
