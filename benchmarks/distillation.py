@@ -29,7 +29,7 @@ from statistics import fmean, stdev
 import torch
 from finetune_data import PLACES, chosen_data
 from jobs import run_jobs
-from settings_by_task import changes_by_task
+from settings_by_task import overrides_by_task
 
 from hornbook.files import link, num_cores, read_json, write_json
 from hornbook.interop.folder import load_folder, save_model
@@ -192,7 +192,7 @@ def train(job: Job, overrides: dict):
     student = student_of(job, arm.start)
     if arm.copies and job.copies:
         overrides = overrides | {"augment.copies": job.copies, "augment.model": job.base}
-        lay_copies(job)
+        link_copies(job)
     if not arm.teacher:
         return finetune(student, data, job.task, job.folder, overrides=overrides, **asked)
     teacher = Path(job.work) / TEACHER / job.name
@@ -221,7 +221,7 @@ def student_of(job: Job, start: str) -> str:
     return str(folder)
 
 
-def lay_copies(job: Job) -> None:
+def link_copies(job: Job) -> None:
     """The copies of the full arm, if they exist already."""
     place = Path(job.work) / "copies" / job.name
     if (place / AUGMENTED).exists() and not (job.folder / AUGMENTED).exists():
@@ -248,7 +248,7 @@ def main() -> int:
     if "no-general-stage" in arms and not same_shape(args.base, general[FULL]):
         arms.remove("no-general-stage")
         print("no-general-stage is left out: layers of the base do not fit the student, so it would be random-start")
-    overrides = changes_by_task(tasks, args.set)
+    overrides = overrides_by_task(tasks, args.set)
     threads = max(1, num_cores() // args.processes)
     work = args.out.with_suffix(".jobs")
     done, failed = [], []

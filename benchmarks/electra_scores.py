@@ -23,7 +23,7 @@ from statistics import fmean, median, stdev
 
 from jobs import run_jobs
 from scipy.stats import t as student
-from settings_by_task import changes_by_task
+from settings_by_task import overrides_by_task
 
 from hornbook.files import num_cores, read_json, write_json
 from hornbook.runs.finetuning.record import FinetuneRequest
@@ -86,7 +86,7 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
     tasks = args.tasks.split(",")
     threads = max(1, num_cores() // args.processes)
-    overrides = changes_by_task(tasks, args.set)
+    overrides = overrides_by_task(tasks, args.set)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     jobs = [(task, seed) for task in tasks for seed in seeds]
     done = [read_json(file) for task, seed in jobs if (file := work / f"{task}-{seed}.json").exists()]

@@ -178,7 +178,8 @@ class TrainingDisplay:
         """Whether a line is logged, without a terminal: not more often than every few seconds and 20 times per run, but
         at least every ten minutes."""
         seconds, steps = time.monotonic() - self.logged_at, status.step - self.logged_step
-        are_enough = not 0 <= steps < status.num_steps / MAX_LINES or not self.logged_at  # negative: another run
+        # steps < 0: the display now shows the next run.
+        are_enough = not 0 <= steps < status.num_steps / MAX_LINES or not self.logged_at
         return seconds >= (LINE_EVERY_SECONDS if are_enough else RARELY_SECONDS)
 
     def _text(self, status: "Status") -> str:

@@ -14,7 +14,7 @@ from tiny import tiny_text
 import hornbook as library
 from hornbook import cli
 from hornbook.batch import pack
-from hornbook.inference import cache as going_on_file
+from hornbook.inference import decoding_state
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.decoding_state import DecodingState
 from hornbook.models.gpt import Gpt2, Gpt2Config
@@ -173,7 +173,7 @@ def test_the_perplexity_of_a_trained_model_changes_by_less_than_a_hundredth(tmp_
 
 def loss_by_steps(model: Gpt2, rows: np.ndarray, monkeypatch, kind: torch.dtype) -> tuple[float, DecodingState]:
     """Log-probability of each next token, decoding all rows at once."""
-    monkeypatch.setattr(going_on_file, "cache_dtype", lambda like: kind)
+    monkeypatch.setattr(decoding_state, "cache_dtype", lambda like: kind)
     decoding = DecodingState(model, len(rows), rows.shape[1])
     ids_NL = torch.from_numpy(rows).long()
     logits_NV, losses = decoding.prefill(rows[:, :1]), []

@@ -30,7 +30,7 @@ from hornbook.text.tokenizer import Tokenizer
 
 LARGEST_VALUES = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
 WARM_UP_ROUNDS = 5  # not counted: caches fill, kernels are chosen
-TimedCall = Callable[[int], object]  # runs input i, and returns when it is done
+TimedCall = Callable[[int], object]  # runs input i to completion; timed
 
 
 @dataclass(frozen=True)

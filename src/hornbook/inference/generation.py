@@ -25,7 +25,7 @@ OnText = Callable[[int, int, str], None]  # index of the prompt, index of the sa
 
 MAX_NEW_TOKENS = 100
 CACHE_TOKENS = 131_072  # capacity of the key-value cache of one batch, approximately
-NUM_BEFORE = 8  # preceding tokens decoded together with new ones: they decide whether a space comes first
+NUM_BEFORE = 8  # tokens of context decoded again with each new token, so that leading spaces come out right
 REPLACEMENT = "\ufffd"  # decoded from bytes that do not form a character, or not yet
 
 

@@ -14,7 +14,8 @@ from hornbook.report import formatting
 
 
 class Table(NamedTuple):
-    """The first cell of a row is a name, or (name, note); a column without a title has text, the others numbers."""
+    """Rows of cells; the first may be (name, note). Columns with an empty title are left-aligned text, others
+    right-aligned numbers."""
 
     titles: tuple[str, ...]
     rows: list[tuple]

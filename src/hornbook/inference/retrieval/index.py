@@ -6,8 +6,8 @@ vectors.i8     in its place with int8: the numbers that are searched; scales.f32
                residuals.i8 what rounding took away, of which only the rows of the best candidates are read
 rows.arrow     id, text and the other columns as strings, in Arrow's stream format
 
-The files are only ever appended to, and `index.json` says how much of each counts. So a kill at any moment leaves the
-index as it was after the last committed block, and a reader never sees part of a block.
+The files are only ever appended to, and `index.json` records the committed size of each. So a kill at any moment leaves
+the index as it was after the last committed block, and a reader never sees part of a block.
 
 Shapes: N rows, B rows of a block, D width.
 """
