@@ -25,9 +25,9 @@ import transformers
 from hornbook.config import with_overrides
 from hornbook.inference.generation import GenerationConfig, generate
 from hornbook.inference.load import gpt_matrices
-from hornbook.inference.loaded_model import to_column_major
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
+from hornbook.nn.column_major import to_column_major
 from hornbook.runs.pretraining.presets import PRESETS
 
 LOUDER = 6.0  # factor of the initial weights; as published, a random model repeats its last token forever

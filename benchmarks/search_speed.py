@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hornbook.inference.loaded_model import l2_normalized
 from hornbook.inference.retrieval import searching
 from hornbook.inference.retrieval.index import Index, IndexSource, IndexWriter, Manifest
 from hornbook.inference.retrieval.searching import ApproximateIndex, has_int8_kernel, search_index
+from hornbook.tasks.encoded import l2_normalized
 
 NUM_QUERIES, TOP, BATCH, BLOCK, ROUNDS = 200, 10, 32, 50_000, 15
 QUERY_SEED, CENTRE_SEED = 2**32 - 1, 2**32 - 2  # the blocks have 0, 1, ...

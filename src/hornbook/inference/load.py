@@ -9,10 +9,10 @@ from hornbook.config import checked
 from hornbook.devices import chosen_device
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
-from hornbook.inference.loaded_model import linear_layers, to_column_major
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder, shown_name
 from hornbook.models.gpt import Gpt
+from hornbook.nn.column_major import linear_layers, to_column_major
 from hornbook.nn.int8 import WeightFormat
 
 
