@@ -27,6 +27,16 @@ def ignore(*_: object) -> None:
     """Receives log messages or progress, and does nothing with them."""
 
 
+def require(record: Mapping[str, Any], *names: str) -> None:
+    """Raises a `KeyError` with the first of these dotted names that is not in a record."""
+    for name in names:
+        value = record
+        for key in name.split("."):
+            if key not in value:
+                raise KeyError(name)
+            value = value[key]
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """A folder that `command` writes. `marks` are the files of which any one shows that it was started; the first is

@@ -24,7 +24,7 @@ import numpy as np
 from hornbook import config as configuration
 from hornbook.evaluation.experiments.definition import Arm, Experiment, parse_experiment
 from hornbook.lifecycle.requests import changed_values
-from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder
+from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, require
 from hornbook.runs.pretraining.batches import BatchMaker, Corpora, open_corpora
 from hornbook.runs.pretraining.pretrain import measured_pace
 from hornbook.runs.pretraining.settings import PretrainSettings
@@ -86,8 +86,8 @@ class ResolvedExperiment:
 
 def check_record(run: dict[str, Any]) -> None:
     """Reads the values that a resumed experiment needs."""
-    run["request"].items(), run["settings"]["arms"], run["measured"], run["compile"], run["device"], run["minutes_each"]
-    float(run["flops"]), list(run["inputs"]["corpora"]), run["inputs"]["corpus_weights"], run["inputs"]["data"].items()
+    require(run, "settings.arms", "measured", "compile", "device", "minutes_each", "inputs.corpus_weights")
+    run["request"].items(), float(run["flops"]), list(run["inputs"]["corpora"]), run["inputs"]["data"].items()
     {name: ArmBudget(**each) for name, each in run["arms"].items()}
 
 

@@ -29,7 +29,7 @@ from hornbook.interop.folder import weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest, changed_values, option_differences
-from hornbook.lifecycle.run_folder import Log, RunFolder
+from hornbook.lifecycle.run_folder import Log, RunFolder, require
 from hornbook.metrics.generation import check_sacrebleu
 from hornbook.report.page import write_report
 from hornbook.tasks.text.definition import AS_WRITTEN, Normalize, TextTask, read_task
@@ -141,7 +141,7 @@ def prompt(
 def _check(run: dict[str, Any]) -> None:
     PromptRequest(**run["request"])
     from_dict(TextTask, run["settings"])
-    run["inputs"]["weights"], run["inputs"]["questions"], run["inputs"]["examples"]
+    require(run, "inputs.weights", "inputs.questions", "inputs.examples")
 
 
 def _with_options(

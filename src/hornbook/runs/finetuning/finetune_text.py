@@ -32,7 +32,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest, request_differences
-from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics
+from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics, require
 from hornbook.models.gpt import Gpt
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import TaskBatches, in_batches, planned_flops, with_steps
@@ -304,7 +304,7 @@ def _fingerprint(texts: Documents) -> str:
 
 def _check(run: dict[str, Any]) -> None:
     TextRequest(**run["request"])
-    run["runtime"]["threads"], run["runtime"]["compiles"], run["inputs"]["data"]["fingerprint"]
+    require(run, "runtime.threads", "runtime.compiles", "inputs.data.fingerprint")
     settings_in(run)
 
 

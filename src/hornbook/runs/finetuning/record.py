@@ -8,7 +8,7 @@ from hornbook import config as configuration
 from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
 from hornbook.lifecycle.requests import RunRequest, request_differences, with_device
-from hornbook.lifecycle.run_folder import RECORD, RunFolder
+from hornbook.lifecycle.run_folder import RECORD, RunFolder, require
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.runtime import Runtime
@@ -111,8 +111,7 @@ def read_run(folder: RunFolder) -> dict:
 
 def _check(run: dict) -> None:
     FinetuneRequest(**run["request"])
-    run["runtime"]["threads"], run["runtime"]["compiles"], run["model"], run["task"]
-    run["inputs"]["data"]["fingerprint"], run["inputs"]["data"]["path"]
+    require(run, "runtime.threads", "runtime.compiles", "model", "task", "inputs.data.fingerprint", "inputs.data.path")
     settings_in(run)
 
 

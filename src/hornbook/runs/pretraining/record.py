@@ -8,7 +8,7 @@ from hornbook.config import LARGEST_SEED, MANY, setting
 from hornbook.files import sha256
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.lifecycle.requests import Difference, RunRequest, request_differences
-from hornbook.lifecycle.run_folder import RunFolder
+from hornbook.lifecycle.run_folder import RunFolder, require
 from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.model_files import saved_models
@@ -100,7 +100,8 @@ def _check(run: dict) -> None:
     list(run["terms"]), list(run["heads"]), str(run["preset"]), str(run["recipe"])
     for entry in run["inputs"]["corpora"]:
         Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
-    run["runtime"]["threads"], run["runtime"]["compiles"], float(run["planned_flops"])
+    require(run, "runtime.threads", "runtime.compiles")
+    float(run["planned_flops"])
     run["request"]["overrides"].items()
     settings_in(run)
 
