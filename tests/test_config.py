@@ -321,6 +321,10 @@ def test_the_settings_of_a_run_survive_json():
         ),
         ("gpt1-base", "data.single_segment_probability", 0.2, "reads concatenated documents"),
         ("bert-tiny", "data.crosses_documents", True, r"would have no effect: it is for a GPT"),
+        ("bert-tiny", "masking.max_ngram", 2, r"it is for masking\.unit=ngram"),
+        ("roberta-base", "data.short_sequence_probability", 0.2, r"set data\.layout=pairs too"),
+        ("roberta-base", "objective.sentence_weight", 2.0, "there is no sentence task"),
+        ("gpt3-125m", "schedule.power", 2.0, r"exponent of schedule\.decay=polynomial"),
     ],
 )
 def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
@@ -330,6 +334,34 @@ def test_what_an_objective_does_not_read_is_refused(preset, name, value, why):
         preset_settings(preset, {name: value})
     with pytest.raises(ValueError, match="did you mean"):
         preset_settings(preset, {f"{name}s": value})
+
+
+def test_two_settings_of_which_one_turns_off_the_other_are_refused():
+    from hornbook.runs.pretraining.presets import preset_settings
+
+    with pytest.raises(ValueError, match=r"loss_spike\.min_increase would have no effect: loss_spike\.deviations=0"):
+        preset_settings("bert-tiny", {"loss_spike.deviations": 0, "loss_spike.min_increase": 2})
+    assert preset_settings("bert-tiny", {"masking.unit": "ngram", "masking.max_ngram": 2}).masking.max_ngram == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("learning_rate", "optimizer.lr"), ("hidden_size", "model.width"), ("max_steps", "schedule.steps")],
+)
+def test_names_of_other_libraries_lead_to_ours_without_a_group(name, known):
+    from hornbook.runs.pretraining.presets import preset_settings
+
+    with pytest.raises(ValueError, match=f"did you mean '{known}'"):
+        preset_settings("bert-tiny", {name: 1})
+
+
+def test_commas_separate_thousands_only():
+    from hornbook.runs.pretraining.presets import preset_settings
+
+    assert preset_settings("bert-tiny", {"schedule.steps": "1,500,000"}).schedule.steps == 1_500_000
+    for text in ("1,5", "1,5000", ",500"):
+        with pytest.raises(ValueError, match=r"schedule\.steps must be a whole number"):
+            preset_settings("bert-tiny", {"schedule.steps": text})
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ def test_devices_needed_are_printed(hornbook):
 
 
 def test_twice_the_devices_or_utilisation_take_half_the_days():
+    for devices in (0, -1):
+        with pytest.raises(ValueError, match="devices must be at least 1"):
+            plan("bert-base", devices=devices)
     one = plan("bert-base", devices=8, utilization=0.2)
     assert plan("bert-base", devices=16, utilization=0.2).days == pytest.approx(one.days / 2)
     assert plan("bert-base", devices=8, utilization=0.4).days == pytest.approx(one.days / 2)

@@ -16,6 +16,7 @@ from tiny import TINY_MODEL, tiny_text
 from tiny_runs import FAMILIES, run, same, weights
 
 import hornbook
+from hornbook.config import with_overrides
 from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.lifecycle.run_folder import read_metrics
@@ -68,6 +69,16 @@ def test_validating_takes_about_a_tenth_of_a_short_run(unbroken, tiny_corpus):
     )
     num = len([line for line in read_metrics(unbroken) if line["kind"] == "validation"])
     assert 2 <= num <= 4 and num * held_out / 3 < 0.15 * 12 * settings.batch.tokens
+
+
+def test_all_held_out_sequences_are_validated_on(unbroken, tiny_corpus):
+    settings = settings_in(json.loads((unbroken / "run.json").read_text()))
+    nums = set()
+    for tokens in (64, 160, 224):
+        settings = with_overrides(settings, {"batch.tokens": tokens})
+        batches = held_out_batches(settings, [(Corpus(tiny_corpus, 0.2), 1.0)])
+        nums.add(sum(batch.num_sequences for batch in batches))
+    assert len(nums) == 1
 
 
 def test_held_out_samples_are_written(unbroken):

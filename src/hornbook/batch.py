@@ -304,7 +304,7 @@ class Batch:
         return dataclasses.replace(part, num_padding_sequences=num_padding, num_causal=num_causal)
 
     def as_padding(self) -> Self:
-        """The same sequences as padding only: an empty part of a batch that can still be computed."""
+        """All sequences marked as padding: what a rank computes when its part of the batch is empty."""
         return dataclasses.replace(self, num_padding_sequences=self.num_sequences)
 
     def bucketed(self, num_tokens: int, num_sequences: int, sizes: Mapping[str, int] | None = None) -> Self:

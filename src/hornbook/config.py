@@ -28,6 +28,7 @@ MAX_SHOWN = 60  # characters of a wrong value in an error
 MANY = 1_000_000_000  # upper limit of counts, larger than any in practice
 LARGEST_SEED = 2**64 - 1
 BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 # Names of settings in other libraries, and ours.
 ALIASES = {
     "learning_rate": "lr",
@@ -252,9 +253,10 @@ def _unknown(name: str, known: list[str]) -> UnknownSetting:
     """The error for a name that is not among the `known` settings, with the most similar of these."""
     group, dot, last = name.rpartition(".")
     siblings = [each.rpartition(".")[2] for each in known if dot and each.rpartition(".")[0] == group]
-    similar = [ALIASES[last]] if ALIASES.get(last) in siblings else difflib.get_close_matches(last, siblings, n=1)
+    alias = ALIASES.get(last)
+    similar = [alias] if alias in siblings else difflib.get_close_matches(last, siblings, n=1)
     same_group = [f"{group}.{each}" for each in similar]
-    other_group = [each for each in known if each.rpartition(".")[2] == last]
+    other_group = [each for each in known if each.rpartition(".")[2] in (last, alias)]
     suggestions = same_group or other_group or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     if suggestions:
         return UnknownSetting(name, f"there is no setting '{name}'; did you mean '{suggestions[0]}'?")
@@ -275,7 +277,8 @@ def parsed(text: str, kind: Any, name: str) -> Any:
     if kind is bool and text.lower() in BOOLEANS:
         return BOOLEANS[text.lower()]
     if kind is int:
-        digits = text.replace("_", "").replace(",", "")
+        digits = text.replace("_", "")
+        digits = digits.replace(",", "") if THOUSANDS.fullmatch(digits) else digits
         with contextlib.suppress(ValueError):
             return int(digits)  # exact for long seeds, which a float is not
         with contextlib.suppress(ValueError):

@@ -78,7 +78,7 @@ def test_what_is_shown_is_what_runs(hornbook, tmp_path, tiny_corpus):
 
 
 def test_pretrain_from_a_model_with_an_extended_vocabulary(hornbook, tmp_path, tiny_run, tiny_text_file):
-    (tmp_path / "words").write_text("lanternish bridgely")
+    (tmp_path / "words").write_text("lanternish\nbridgely\n")
     vocabulary, corpus = tmp_path / "vocabulary", tmp_path / "corpus"
     hornbook("tokenizer", "extend", tiny_run, tiny_text_file, "--word-list", tmp_path / "words", "--out", vocabulary)
     hornbook("corpus", "build", tiny_text_file, "--tokenizer", vocabulary, "--out", corpus, "--workers", 0)

@@ -186,6 +186,10 @@ def test_tokenizer_commands_refuse(complaint, tmp_path, tiny_text_file, tiny_tok
     assert "no such file" in complaint(*extend, "--word-list", tmp_path / "none")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x80")
     assert "is not UTF-8 text" in complaint(*extend, "--word-list", tmp_path / "binary")
+    (tmp_path / "words").write_text("lantern\n\nmachine learning\n")
+    assert "'machine learning' is not one word" in complaint(*extend, "--word-list", tmp_path / "words")
+    both = complaint(*extend, "--word-list", tmp_path / "words", "--words", 3)
+    assert "--words has no effect with --word-list" in both
     assert not (tmp_path / "out").exists()
 
 

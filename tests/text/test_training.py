@@ -126,7 +126,17 @@ def test_progress_names_what_is_done():
     train_tokenizer(
         ["some words"] * 2500, vocab_size=100, on_progress=lambda stage, number: seen.append((stage, number))
     )
-    assert ("reading", 2000) in seen and ("learning", 2500) in seen and ("counting words", 2000) in seen
+    assert ("reading", 2000) in seen and ("counting words", 2000) in seen and seen[-1] == ("learning", 2500)
+    seen.clear()
+    train_tokenizer(["some words"], kind="bpe", vocab_size=300, on_progress=lambda *stage: seen.append(stage))
+    assert seen == [("learning", 1)]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+@pytest.mark.parametrize("documents", [[], ["", " \n"]])
+def test_no_text_is_refused(kind, documents):
+    with pytest.raises(ValueError, match="the documents contain no text"):
+        train_tokenizer(documents, kind=kind, vocab_size=300)
 
 
 def test_what_cannot_be_learned_from_is_refused():

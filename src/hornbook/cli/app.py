@@ -180,7 +180,7 @@ def or_recorded(value: str | None, name: str, out: Path | None, resume: bool, co
 
 
 def refuse_missing(what: str, command: str, out: Path | None, resume: bool) -> NoReturn:
-    """Raises, as `what`, which is an argument or an option, is neither given nor recorded in a run that is resumed."""
+    """Raises a `ValueError` that names the missing argument or option."""
     from hornbook.runs.finetuning.record import START_FILES
 
     if resume and out is not None and not any((out / file).exists() for file in START_FILES):

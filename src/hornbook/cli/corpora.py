@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import app, log_problems, print_error, print_json
+from hornbook.cli.app import app, log_problems, print_error, print_json, refuse_unused_options
 from hornbook.cli.options import Documents, Overwrite, argument, flag, named_values, option
 from hornbook.cli.overwriting import check_writable, overwriting, refuse_existing
 from hornbook.terminal import (
@@ -87,7 +87,7 @@ def tokenizer_extend(
     tokenizer: argument(str, "A tokenizer or model folder, or a Hugging Face name."),
     files: Files,
     out: option(Path, "Folder to write the extended tokenizer to."),
-    num_words: option(int, "Number of words to add.", "--words") = 500,
+    num_words: option(int | None, "Number of words to add; defaults to 500.", "--words") = None,
     word_list: option(Path | None, "Add only the words in this file, one per line.") = None,
     text_column: TextColumn = None,
     overwrite: Overwrite = False,
@@ -99,12 +99,14 @@ def tokenizer_extend(
     from hornbook.text.tokenizer import Tokenizer
     from hornbook.text.vocabulary_fit import MIN_COUNT, words_worth_adding
 
+    if word_list is not None and num_words is not None:
+        refuse_unused_options("with --word-list", ["--words"])
     with overwriting(out, {"tokenizer"}, overwrite), run_lock(out):
         refuse_existing(out, "tokenizer.json", "a tokenizer")
         extended = Tokenizer.load(model_folder(tokenizer))
         if word_list is None:
             texts = (document.text for document in read_documents(files, text_column=text_column))
-            new_words = words_worth_adding(extended, texts, num_words)
+            new_words = words_worth_adding(extended, texts, 500 if num_words is None else num_words)
         else:
             new_words = _words_in(word_list)
         added = extended.add_words(new_words)
@@ -119,7 +121,8 @@ def tokenizer_extend(
 
 def _words_in(word_list: Path) -> list[str]:
     try:
-        return word_list.read_text(encoding="utf-8-sig").split()
+        lines = word_list.read_text(encoding="utf-8-sig").splitlines()
+        return [line.strip() for line in lines if line.strip()]
     except UnicodeDecodeError:
         raise ValueError(f"{word_list} is not UTF-8 text: give a file with one word per line") from None
 

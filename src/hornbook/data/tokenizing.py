@@ -21,7 +21,7 @@ from hornbook.data.shards import token_dtype
 from hornbook.data.worker_pool import WorkerPool
 from hornbook.lifecycle.stopping import die_with_parent
 
-DOCUMENT = np.dtype(
+DOCUMENT_DTYPE = np.dtype(
     [
         ("hash", np.uint64),
         ("sentences", np.int64),  # as split, including those without tokens
@@ -42,7 +42,7 @@ class EncodedDocuments:
     word_starts: np.ndarray
     sentence_lengths: np.ndarray
     num_sentences: np.ndarray  # with tokens, of each document
-    documents: np.ndarray  # a `DOCUMENT` each
+    documents: np.ndarray  # of `DOCUMENT_DTYPE`
     bands: np.ndarray  # hashes that near duplicates share, a row per document; without columns if not needed
     line_hashes: np.ndarray
     cleaned: dict[str, int]
@@ -91,7 +91,7 @@ def encode_documents(
         sizes = len(text_sentences), len(text_lines), len(text.encode()), len(words)
         rows.append((hash_words(words), *sizes, is_excluded))
         bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))
-    documents = np.array(rows, DOCUMENT)
+    documents = np.array(rows, DOCUMENT_DTYPE)
     encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
     entity_tokens = entity_ids = np.zeros(0, np.int64)
     if linker is not None:

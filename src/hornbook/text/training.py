@@ -57,7 +57,8 @@ def train_tokenizer(
     train = {"wordpiece": _train_wordpiece, "bpe": _train_bpe, "unigram": _train_unigram}[kind]
     on_progress = on_progress or (lambda phase, num_documents: None)
     normalizer = new_normalizer(kind, cased)
-    model, pre_tokenizer, decoder = train(_valid(documents, on_progress), vocab_size, normalizer, on_progress)
+    texts = _valid(documents, on_progress, learns_next=kind == "bpe")
+    model, pre_tokenizer, decoder = train(texts, vocab_size, normalizer, on_progress)
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizer
     backend.pre_tokenizer = with_prefix_space(pre_tokenizer) if add_prefix_space else pre_tokenizer
@@ -214,9 +215,13 @@ def _normalize_into(spool: IO[str], documents: Iterator[str], normalizer: normal
         counts.update(text)
         spool.write(text + "\n")
     del counts[" "]
-    if not counts:
-        raise ValueError("the documents contain no text to train a vocabulary on: check the input files")
+    _refuse_no_text(bool(counts))
     return counts
+
+
+def _refuse_no_text(has_text: bool) -> None:
+    if not has_text:
+        raise ValueError("the documents contain no text to train a vocabulary on: check the input files")
 
 
 def _replayed(spool: IO[str], on_progress: Progress) -> Iterator[str]:
@@ -225,14 +230,19 @@ def _replayed(spool: IO[str], on_progress: Progress) -> Iterator[str]:
         yield line.rstrip("\n")
         if num_documents % PROGRESS_EVERY == 0:
             on_progress("counting words", num_documents)
+    on_progress("learning", num_documents)
 
 
-def _valid(documents: Iterable[str], on_progress: Progress) -> Iterator[str]:
-    """The documents; raises a `ValueError` for one with a lone surrogate."""
-    num_documents = 0
+def _valid(documents: Iterable[str], on_progress: Progress, learns_next: bool) -> Iterator[str]:
+    """The documents; raises a `ValueError` for one with a lone surrogate, and if none has text. `learns_next`: whether
+    the vocabulary is learned next, without counting words first."""
+    num_documents, has_text = 0, False
     for num_documents, document in enumerate(documents, start=1):
         refuse_surrogates(document)
+        has_text = has_text or bool(document.strip())
         yield document
         if num_documents % PROGRESS_EVERY == 0:
             on_progress("reading", num_documents)
-    on_progress("learning", num_documents)
+    _refuse_no_text(has_text)
+    if learns_next:
+        on_progress("learning", num_documents)

@@ -212,6 +212,21 @@ class LoopSettings(ValidatedSettings, group=""):
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
 
+    @property
+    def unused(self) -> dict[str, str]:
+        """Settings and groups that this run does not use, with the reason for each."""
+        unused = {}
+        if not self.batch.grows:
+            unused["batch.growth_fraction"] = "all batches have the same size; set batch.first_tokens too"
+        if self.schedule.warmup_steps is not None:
+            unused["schedule.warmup_fraction"] = "schedule.warmup_steps sets the warmup; set it to none"
+        if self.schedule.decay == "cosine":
+            unused["schedule.power"] = "it is the exponent of schedule.decay=polynomial"
+        if not self.loss_spike.deviations:
+            why = "loss_spike.deviations=0 turns off the detection of spikes"
+            unused |= dict.fromkeys(("loss_spike.min_increase", "loss_spike.history_steps"), why)
+        return unused
+
     def check_run(self, num_ranks: int) -> None:
         """Raises a `ValueError` for settings that do not fit the steps or the processes of the run, which are known
         later than the settings. To be called before the run is recorded: a recorded run keeps its settings."""

@@ -21,8 +21,6 @@ def validate(
 ) -> dict[str, float]:
     """Mean loss and metrics of each term over the held-out batches, with the same random masks every time. `loss` is
     the weighted sum of the terms."""
-    if not held_out:
-        return {}
     objective, ranks = module.objective, current_ranks()
 
     def totals(indices: Iterable[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

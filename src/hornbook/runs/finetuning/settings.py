@@ -143,7 +143,7 @@ class FinetuningLoopSettings(LoopSettings):
 
     @property
     def unused(self) -> dict[str, str]:
-        return ONLY_IN_PRETRAINING
+        return super().unused | ONLY_IN_PRETRAINING
 
 
 @dataclass(frozen=True)

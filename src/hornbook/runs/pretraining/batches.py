@@ -115,7 +115,9 @@ class BatchMaker:
 
 
 def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch]:
-    """Validation batches of held-out documents, which are never trained on; the same in every run on these corpora."""
+    """Validation batches of held-out documents, which are never trained on; the last one may be smaller. They are the
+    same in all runs on these corpora with the same layout and lengths, and the same tokens per batch and micro-batch.
+    """
     data = settings.data
     if data.held_out_fraction <= 0:
         return []
@@ -124,7 +126,10 @@ def held_out_batches(settings: PretrainSettings, corpora: Corpora) -> list[Batch
     available = sum(chunks.total for chunks in sampler.chunks)
     total = min(available, max(1, settings.validation.tokens // length))
     num_sequences = min(total, max(1, min(settings.batch.micro_tokens, settings.batch.tokens) // length))
-    return [sampler.batch(i, num_sequences) for i in range(max(1, total // num_sequences))]
+    starts = range(0, total, num_sequences)
+    return [
+        sampler.batch(i, num_sequences, span=(0, min(num_sequences, total - start))) for i, start in enumerate(starts)
+    ]
 
 
 def warnings_of(settings: PretrainSettings, corpora: Corpora, batches: BatchMaker) -> list[str]:

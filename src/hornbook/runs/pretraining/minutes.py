@@ -34,8 +34,8 @@ def with_batch_that_fits(
 ) -> tuple[PreparedRun, float | None]:
     """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
     minutes, and halves the validation tokens until two validations fit in `VALIDATING_SHARE` of the time. Settings
-    that the user set are not changed; every change is logged. Also returns the seconds per token, if steps are so slow
-    that there is no time to measure them again."""
+    that the user set are not changed; every change is logged. Returns the run, and the seconds per token if measuring
+    steps again would take too long, else None."""
     minutes, requested = request.minutes, request.all_overrides()
     log(MEASURING)
     if {"batch.tokens", "validation.tokens"} <= requested.keys() and recipe == "published":

@@ -75,6 +75,7 @@ def plan(
     >>> plan("bert-base").parameters
     110106428
     """
+    devices = checked(devices, int, "devices", low=1, high=1_000_000)
     utilization = checked(utilization, float, "utilization", above=0, high=1)
     tokens = checked(tokens, int | None, "tokens", low=1, high=10**15)
     settings = preset_settings(preset, overrides)
@@ -215,7 +216,6 @@ def machine(
     device: str = "auto", devices: int = 1, gibibytes: float | None = None, tflops: float | None = None
 ) -> Machine:
     """This machine, measured, unless the arguments describe another one, whose speed defaults to that of an H100."""
-    devices = checked(devices, int, "devices", low=1, high=1_000_000)
     gibibytes = checked(gibibytes, float | None, "device_memory", above=0, high=1e6)
     tflops = checked(tflops, float | None, "device_tflops", above=0, high=1e6)
     is_elsewhere = device.startswith("cuda") and not torch.cuda.is_available()

@@ -5,6 +5,9 @@ RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     th
 RUN/best/                 the weights with the best validation loss
 RUN/checkpoints/          weights and training state, from which a run is resumed
 RUN/kept/                 the weights at the steps in checkpoint.keep_at
+RUN/generator/            ELECTRA's generator
+RUN/projections.safetensors   of distillation: the projections between the widths of student and teacher
+RUN/skipped.json          the batches that are left out after a rollback
 RUN/metrics.jsonl, tensorboard/, samples.json
 """
 
@@ -230,7 +233,7 @@ def _with_recipe_for(
 
 def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
     """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
-    depend on these; nothing is trained."""
+    depend on these; nothing is trained. As in a run, the chunks of the corpora are computed once and cached in them."""
     settings, recipe = _requested_settings(request, teacher is not None)
     corpora = open_corpora(request.corpora, settings) if request.corpora else []
     settings = _with_recipe_for(settings, recipe, corpora, request, teacher, ignore)

@@ -181,17 +181,20 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
 
     @property
     def unused(self) -> dict[str, str]:
-        """Settings and groups that this run does not use, with the reason for each."""
-        unused = {}
-        if not self.batch.grows:
-            unused["batch.growth_fraction"] = "all batches have the same size; set batch.first_tokens too"
+        unused = super().unused
         if self.masks_nothing:
             unused["masking"] = "a left-to-right model predicts every next token and masks none"
             if isinstance(self.objective, DistillationSettings):
                 unused["objective.soft_targets"] = "a left-to-right model uses soft targets at all tokens"
+        elif self.masking.unit != "ngram":
+            unused["masking.max_ngram"] = "it is for masking.unit=ngram"
         if self.reads_documents:
             names = ("data.layout", "data.short_sequence_probability", "data.single_segment_probability")
             return unused | dict.fromkeys(names, "a GPT reads concatenated documents, not pairs")
+        if self.objective.sentence == "none":
+            unused["objective.sentence_weight"] = "there is no sentence task; set objective.sentence too"
+        if self.layout == "packed":
+            unused["data.short_sequence_probability"] = "it is for pairs of segments; set data.layout=pairs too"
         names = ("data.crosses_documents", "data.shift_chunks")
         return unused | dict.fromkeys(names, "it is for a GPT, which reads concatenated documents")
 
