@@ -1,5 +1,6 @@
 """Exported folders give the outputs of the original models: alone, in a batch, and without Hornbook."""
 
+import json
 import re
 import shutil
 import signal
@@ -305,6 +306,12 @@ def test_what_is_exported_is_not_exported_again(learned, tmp_path):
 def test_a_damaged_file_is_named(learned, tmp_path):
     folder = tmp_path / "phone"
     shutil.copytree(learned.phone, folder)
+    config = json.loads((folder / "config.json").read_text())
+    del config["hornbook_head"]["num_labels"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"config\.json cannot be used \('num_labels'\): export the model again"):
+        open_model(folder)
+    shutil.copy(learned.phone / "config.json", folder)
     (folder / "model.onnx").write_bytes(b"cut short")
     with pytest.raises(ValueError, match=r"cannot be opened.*export the model again"):
         open_measured_model(folder)

@@ -273,7 +273,8 @@ def test_several_values_and_empty_cells(model, tmp_path):
     (tmp_path / "texts.csv").write_text("body,lang\nbread,de\nriver,en\nharbour,\nbridge,fr\n")
     hornbook.build_index(tmp_path / "texts.csv", tmp_path / "index", model, text="body")
     index = hornbook.SearchIndex(tmp_path / "index")
-    for where, expected in (({"lang": ["de", "en"]}, {"0", "1"}), ({"lang": ""}, {"2"}), ({"lang": "fr"}, {"3"})):
+    several, empty = ({"lang": ["de", "en"]}, {"0", "1"}), (({"lang": ""}, {"2"}), ({"lang": None}, {"2"}))
+    for where, expected in (several, *empty, ({"lang": "fr"}, {"3"})):
         assert {hit.id for hit in index.search("bread", where=where)[0]} == expected
     assert parse_filters(["lang=de", "lang=en", "a=b=c"]) == {"lang": ["de", "en"], "a": ["b=c"]}
 

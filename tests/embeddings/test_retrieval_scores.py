@@ -57,6 +57,12 @@ def test_the_best_order_is_found(model, tmp_path):
     assert found["wrong"] == [] and np.isclose(found["scores"]["ndcg@10"]["low"], 1)
 
 
+def test_ids_with_quotation_marks(tmp_path):
+    queries, judged = {'"q': "the river", "p": "bread"}, [('"q', "1", 1), ("p", "2", 1)]
+    data = write_beir(tmp_path / "data", DOCUMENTS, queries, judged)
+    assert evaluation.read_retrieval(data).queries == queries
+
+
 def test_bad_folders(hornbook, model, tmp_path):
     data = write_beir(tmp_path / "data", DOCUMENTS, {"q": "a"}, [("q", "1", 1)])
     for file, content, message in (

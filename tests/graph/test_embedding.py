@@ -157,3 +157,6 @@ def test_wrong_values_and_other_graphs_are_refused(ring, graph, tmp_path):
     (tmp_path / "v" / "vectors.safetensors").write_bytes(b"x" * 20)
     with pytest.raises(ValueError, match="is damaged"):
         open_vectors(tmp_path / "v", open_graph(ring))
+    (tmp_path / "v" / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"has no run\.json: give the folder that 'hornbook graph embed' wrote"):
+        open_vectors(tmp_path / "v", open_graph(ring))

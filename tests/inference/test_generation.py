@@ -13,6 +13,7 @@ from small_gpts import CONTEXT, FAMILIES, PROMPTS, saved_gpt, their_continuation
 
 import hornbook
 from hornbook.batch import pack
+from hornbook.inference.beams import BeamSettings, _Search
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.decoding_state import DecodingState
 from hornbook.inference.generation import GenerationConfig, sample_by_inverse_cdf, uniform_numbers
@@ -112,6 +113,12 @@ def common_end(pair) -> int:
     """A token that beams often come across, so that texts end at many lengths."""
     found = pair[0].generate(PROMPTS, 10, num_beams=3, num_return_sequences=3)
     return int(np.bincount([token for its in found for each in its for token in each.ids]).argmax())
+
+
+def test_beams_take_no_memory_for_tokens_that_do_not_fit(ours):
+    config = GenerationConfig(max_new_tokens=10**6)
+    search = _Search(ours.model, ours.tokenizer, [[5, 6]], config, BeamSettings(2), ours.eos_id)
+    assert search._start().running.shape == (1, 2, CONTEXT - 1)  # the last token is not fed back
 
 
 @pytest.mark.parametrize("num_beams", [2, 4])

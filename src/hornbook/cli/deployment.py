@@ -131,7 +131,8 @@ def serve_command(
     checked(timeout, float, "--timeout", above=0, high=86_400)
     if runs is not None and not runs.is_dir():
         raise ValueError(f"{runs} is not a folder: give the folder that contains your runs")
-    key, log_text = api_key or os.environ.get("HORNBOOK_API_KEY") or None, log if log_texts else None
+    key = api_key or os.environ.get("HORNBOOK_API_KEY") or None
+    log_text = (lambda text: log(repr(text))) if log_texts else None  # raw line breaks could forge lines of the log
     load = {"timeout": timeout, "max_queue": queue, "batch_tokens": batch_tokens, "slots": slots}
     settings = server.ServeSettings(api_key=key, **load, runs=runs, log_text=log_text)
     server.serve(models or builtin_names(), host, port, settings, device, weights, log)

@@ -110,7 +110,7 @@ class _Search:
 
     def _start(self) -> _Beams:
         shape = (len(self.prompts), self.settings.num_beams)
-        tokens = torch.zeros(*shape, self.config.max_new_tokens, dtype=torch.int64, device=self.device)
+        tokens = torch.zeros(*shape, max(self.limits), dtype=torch.int64, device=self.device)
         scores = torch.full(shape, MINUS_INFINITY, device=self.device)
         running_scores = scores.clone()
         running_scores[:, 0] = 0  # all beams start from the same prompt: only the first counts

@@ -5,8 +5,9 @@ sequence = batch.add(prompt_ids, config)      # joins; its prompt is read into a
 while not sequence.finish_reason:
     batch.step()                               # one token of every text
 
-Each text has its own settings, seed and slot, so it is the one that `generate` makes of its prompt alone. The texts
-occupy the first slots of the cache: when one leaves, the last one moves into its slot, and a step computes no others.
+Each text has its own settings, seed and slot, so the result is identical to calling `generate` with that prompt alone.
+The texts occupy the first slots of the cache: when one leaves, the last one moves into its slot, and a step computes no
+others.
 
 Shapes: N texts in the batch, V vocabulary.
 """

@@ -149,10 +149,10 @@ def open_onnx(folder: Path) -> OnnxModel:
     hf_config = read_json(folder / "config.json")
     try:
         config = registry.family(hf_config.get("model_type")).config_from_hf(hf_config)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{folder / 'config.json'} cannot be used: {error}") from None
-    head = hf_config.get("hornbook_head")
-    head_config = read_head_config(hf_config, None, head["num_labels"]) if head else None
+        head = hf_config.get("hornbook_head")
+        head_config = read_head_config(hf_config, None, head["num_labels"]) if head else None
+    except (ValueError, TypeError, LookupError) as error:
+        raise ValueError(f"{folder / 'config.json'} cannot be used ({error}): export the model again") from None
     return OnnxModel(folder / ONNX_FILE, config, head_config)
 
 

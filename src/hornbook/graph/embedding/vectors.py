@@ -22,6 +22,8 @@ class GraphVectors:
         self.folder, self.graph = Path(folder), graph
         if not (self.folder / VECTORS_FILE).is_file():
             raise ValueError(f"{folder} holds no {VECTORS_FILE}: {NEEDED}")
+        if not (self.folder / "run.json").is_file():
+            raise ValueError(f"{folder} has no run.json: give the folder that 'hornbook graph embed' wrote")
         record = read_json(self.folder / "run.json")
         if (record.get("inputs") or {}).get("graph") != graph.fingerprint:
             raise ValueError(

@@ -83,7 +83,7 @@ def _judgements(
     relevant: dict[str, dict[str, float]] = {}
     num_unknown = 0
     with open(file, encoding="utf-8", newline="") as lines:
-        for line_number, row in enumerate(csv.reader(lines, delimiter="\t"), 1):
+        for line_number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
             if line_number == 1 and row and not is_number(row[-1]):
                 continue  # the header
             if len(row) != 3 or not is_number(row[2]):

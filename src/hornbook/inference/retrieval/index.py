@@ -182,7 +182,8 @@ class Index:
             if column not in self.rows.column_names:
                 names = ", ".join(self.rows.column_names)
                 raise ValueError(f"the index has no column '{column}' to filter by (columns: {names})")
-            values = [str(each) for each in (value if isinstance(value, list | tuple | set) else [value])]
+            values = value if isinstance(value, list | tuple | set) else [value]
+            values = ["" if each is None else str(each) for each in values]
             cells = pc.fill_null(self.rows[column], "")
             matches = pc.is_in(cells, value_set=pa.array(values, cells.type))
             mask = matches if mask is None else pc.and_(mask, matches)
