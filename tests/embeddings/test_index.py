@@ -294,7 +294,7 @@ def test_a_column_named_as_one_of_the_index_is_left_out_and_said(model, tmp_path
 
 
 def test_what_is_not_a_text_is_refused(model, tmp_path):
-    with pytest.raises(ValueError, match="text 2 of the list is None, not a text"):
+    with pytest.raises(ValueError, match="texts must be a text or a list of texts, but item 1 is None"):
         hornbook.build_index(["a", None], tmp_path / "index", model)
 
 
@@ -305,6 +305,8 @@ def test_texts_in_memory_and_lines(model, tmp_path):
     (tmp_path / "texts.txt").write_text("the river\nbread\n")
     opened = hornbook.SearchIndex(tmp_path / "list", hornbook.load(model))
     assert hornbook.search(opened, ["bread", "river"], top_k=1)[0][0].text == "bread"
+    with pytest.raises(ValueError, match="queries must be a text or a list of texts, but item 1 is 5"):
+        hornbook.search(opened, ["bread", 5])
     assert hornbook.build_index(tmp_path / "texts.txt", tmp_path / "lines", model).num_rows == 2
 
 

@@ -17,7 +17,7 @@ from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel, MaskPrediction
 from hornbook.inference.features import choose_layers, frozen_sequences
 from hornbook.inference.load import load
-from hornbook.inference.loaded_model import which_text
+from hornbook.inference.loaded_model import as_texts, which_text
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.interop.hub import DEFAULT
 from hornbook.tasks.kinds.tagging import word_offsets
@@ -80,7 +80,7 @@ class FillMask:
             raise ValueError(f"{model} is a GPT, which cannot fill in masks: use text-generation")
 
     def __call__(self, inputs: str | Sequence[str], top_k: int = 5) -> list:
-        texts = [self._masks(masks) for masks in self.model.fill_mask(_as_list(inputs), top_k)]
+        texts = [self._masks(masks) for masks in self.model.fill_mask(as_texts(inputs, "inputs"), top_k)]
         return texts[0] if isinstance(inputs, str) else texts
 
     def _masks(self, masks: list[list[MaskPrediction]]) -> list:
@@ -105,7 +105,7 @@ class FeatureExtraction:
 
     @torch.inference_mode()
     def __call__(self, inputs: str | Sequence[str], truncation: bool = False) -> list:
-        encodings = self.model.tokenizer.encode_batch(_as_list(inputs))
+        encodings = self.model.tokenizer.encode_batch(as_texts(inputs, "inputs"))
         encoded = [self._encode(each, truncation, which_text(i, encodings)) for i, each in enumerate(encodings)]
         features: list[list] = [[[]] for _ in encoded]  # without any token, not even a special one, there is no row
         ids, segments = [each.ids for each in encoded], [each.type_ids for each in encoded]
@@ -164,7 +164,7 @@ class TokenClassification(_FinetunedPipeline):
     def __call__(self, inputs: str | Sequence[str], aggregation_strategy: str = "none") -> list:
         if aggregation_strategy not in ("none", "simple"):
             raise ValueError(f"aggregation_strategy must be none or simple, not '{aggregation_strategy}'")
-        texts = _as_list(inputs)
+        texts = as_texts(inputs, "inputs")
         predictions = self.predictor.predict(texts)
         rows = zip(texts, self.predictor.describe(texts, predictions), strict=True)
         words = [_entities(row) if aggregation_strategy == "simple" else _tagged_words(text, row) for text, row in rows]
@@ -231,7 +231,7 @@ class TextGeneration:
         seed: int = 0,
         return_full_text: bool = True,
     ) -> list:
-        prompts = _as_list(inputs)
+        prompts = as_texts(inputs, "inputs")
         settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p} if do_sample else {"temperature": 0.0}
         settings |= {
             "repetition_penalty": repetition_penalty,
@@ -253,10 +253,6 @@ PIPELINES: dict[str, Callable[[str | Path, str], Callable[..., Any]]] = {
     "question-answering": QuestionAnswering,
     "text-generation": TextGeneration,
 }
-
-
-def _as_list(inputs: str | Sequence[str]) -> list[str]:
-    return [inputs] if isinstance(inputs, str) else list(inputs)
 
 
 def _pair(item: Any) -> Any:

@@ -18,7 +18,7 @@ from hornbook.data.problems import Problems
 from hornbook.devices import chosen_device
 from hornbook.files import refuse_beyond_disk, temporary_file
 from hornbook.inference.load import load
-from hornbook.inference.loaded_model import LoadedModel
+from hornbook.inference.loaded_model import LoadedModel, as_texts
 from hornbook.inference.retrieval.index import (
     ID,
     INDEX_FILE,
@@ -119,10 +119,7 @@ def read_texts(
 
 
 def _read_list(texts: Sequence[str], spool: Path) -> TextRows:
-    texts = list(texts)
-    for number, text in enumerate(texts, 1):
-        if not isinstance(text, str):
-            raise ValueError(f"text {number} of the list is {text!r}, not a text: convert it, or leave it out")
+    texts = as_texts(texts)
     rows = _RowSpool(spool, (), "the list", None)
     rows.add(texts, [{} for _ in texts])
     if not rows.num_written:

@@ -22,7 +22,7 @@ from hornbook.config import checked
 from hornbook.extras import import_extra
 from hornbook.files import replacing
 from hornbook.inference.load import load
-from hornbook.inference.loaded_model import LoadedModel
+from hornbook.inference.loaded_model import LoadedModel, as_texts
 from hornbook.inference.retrieval.index import ID, TEXT, Index
 from hornbook.lifecycle.run_folder import ignore
 
@@ -86,10 +86,9 @@ class SearchIndex:
         self, queries: str | Sequence[str], top_k: int = DEFAULT_TOP_K, where: Mapping[str, Any] | None = None
     ) -> list[list[Hit]]:
         """The `top_k` most similar texts for each query, best first; see `hornbook.search`."""
-        queries = [queries] if isinstance(queries, str) else list(queries)
-        for query in queries:
-            if not isinstance(query, str) or not query.strip():
-                raise ValueError("the query is empty: give a few words to search for")
+        queries = as_texts(queries, "queries")
+        if not all(query.strip() for query in queries):
+            raise ValueError("the query is empty: give a few words to search for")
         top_k = checked(top_k, int, "top_k", low=1, high=LARGEST_TOP)
         chosen = self.index.matching(where) if where else None
         if chosen is not None and not len(chosen):
