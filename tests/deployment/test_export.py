@@ -310,7 +310,7 @@ def test_a_damaged_file_is_named(learned, tmp_path):
     del config["hornbook_head"]["num_labels"]
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"config\.json cannot be used \('num_labels'\): export the model again"):
-        open_model(folder)
+        open_measured_model(folder)
     shutil.copy(learned.phone / "config.json", folder)
     (folder / "model.onnx").write_bytes(b"cut short")
     with pytest.raises(ValueError, match=r"cannot be opened.*export the model again"):
