@@ -332,6 +332,7 @@ def test_a_stream_that_fails_ends_with_an_error(folders, monkeypatch, caplog):
     def fail_at_fourth(x):
         calls.append(x)
         if len(calls) == 4:
+            time.sleep(1)  # the stream has begun by then
             raise RuntimeError("something of the inside")
         return step(x)
 
