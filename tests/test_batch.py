@@ -109,7 +109,7 @@ class Entities(Stream):
     """A made-up stream: entities, each at a token, with a vector."""
 
     ids_E: torch.Tensor
-    tokens_E: torch.Tensor = stream_field(index_into="tokens")
+    indices_E: torch.Tensor = stream_field(index_into="tokens")
     vectors_EC: torch.Tensor = stream_field(padding=7)
     names_host: np.ndarray | None = None
 
@@ -148,8 +148,8 @@ def test_a_stream_is_sliced_with_the_batch(with_entities):
     part = with_entities.slice(2, 4)
     entities = part.streams["entities"]
     assert entities.ids_E.tolist() == [102, 103] and entities.names_host.tolist() == ["c", "d"]
-    assert entities.tokens_E.tolist() == [2, 9]  # sequence 2 starts at token 6
-    assert part.ids_T[entities.tokens_E].equal(with_entities.ids_T[torch.tensor([8, 15])])
+    assert entities.indices_E.tolist() == [2, 9]  # sequence 2 starts at token 6
+    assert part.ids_T[entities.indices_E].equal(with_entities.ids_T[torch.tensor([8, 15])])
     assert entities.offsets_host.tolist() == entities.offsets.tolist() == [0, 1, 2]
 
 

@@ -32,7 +32,7 @@ def test_presets_carry_the_published_training(preset):
     assert (optimizer.eps, optimizer.weight_decay) == (1e-6, 0.01)
     assert settings.masking.unit == ("ngram" if family == "albert" else "token")
     assert settings.objective.sentence == {"bert": "nsp", "albert": "sop", "roberta": "none"}[family]
-    assert settings.layout == ("packed" if family == "roberta" else settings.objective.sentence)
+    assert settings.layout == ("full-sentences" if family == "roberta" else settings.objective.sentence)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -110,7 +110,7 @@ def test_gpts_carry_the_published_training(preset, batch_tokens, length, lr, war
 @pytest.mark.parametrize(
     ("preset", "steps", "sequences", "length", "lr", "warmup", "layout"),
     [
-        ("distilbert", 5_000, 4096, 512, 5e-4, 0.05, "packed"),
+        ("distilbert", 5_000, 4096, 512, 5e-4, 0.05, "full-sentences"),
         ("tinybert-4", 300_000, 256, 128, 5e-5, 0.1, "nsp"),
         ("tinybert-6", 300_000, 256, 128, 5e-5, 0.1, "nsp"),
     ],
@@ -121,7 +121,7 @@ def test_students_carry_the_published_training(preset, steps, sequences, length,
     assert {settings.data.length_at(step, steps)[0] for step in (0, steps - 1)} == {length}
     assert (settings.optimizer.lr, settings.schedule.warmup_fraction, settings.layout) == (lr, warmup, layout)
     taught = preset_settings(preset, has_teacher=True)
-    assert taught.layout == "packed" and taught.objective.recipe == "distilbert"
+    assert taught.layout == "full-sentences" and taught.objective.recipe == "distilbert"
 
 
 @pytest.mark.parametrize(("size", "parameters"), [("tiny", 6_960_768), ("mini", 16_287_488)])

@@ -157,7 +157,7 @@ def test_documents_may_be_crossed(tmp_path, tiny_corpus):
         run(tmp_path / str(crosses), tiny_corpus, 2, {"data.crosses_documents": crosses}, "gpt2")
     assert not same(tmp_path / "False", tmp_path / "True")
     with pytest.raises(ValueError, match=r"data\.crosses_documents"):
-        run(tmp_path / "other", tiny_corpus, 2, {"data.layout": "packed"}, "gpt2")
+        run(tmp_path / "other", tiny_corpus, 2, {"data.layout": "full-sentences"}, "gpt2")
 
 
 def test_help_and_documents_name_every_preset():

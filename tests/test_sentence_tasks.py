@@ -15,7 +15,7 @@ from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.pretrain import pretrain
 
 CASES = {
-    "none": ({"objective.sentence": "none"}, "packed", []),
+    "none": ({"objective.sentence": "none"}, "full-sentences", []),
     "two segments": ({"objective.sentence": "none", "data.layout": "pairs"}, "pairs", []),
     "nsp": ({}, "nsp", ["nsp"]),
     "sop": ({"objective.sentence": "sop", "objective.sentence_weight": 0.5}, "sop", ["sop"]),
@@ -71,16 +71,16 @@ def test_batches_have_the_requested_layout(case, tiny_corpus):
     opened = [(Corpus(tiny_corpus), 1.0)]
     for batch in (BatchMaker(settings, opened)(0), *held_out_batches(settings, opened)[:1]):
         assert (batch.labels_N is not None) == bool(terms)
-        assert bool(batch.segments_T.any()) == (layout != "packed")
+        assert bool(batch.segments_T.any()) == (layout != "full-sentences")
     made = BatchMaker(settings, opened)
     num_single = sum(not made(0).slice(i, i + 1).segments_T.any() for i in range(64))
-    assert {"packed": num_single == 64, "pairs": 15 < num_single < 50}.get(layout, num_single == 0)
+    assert {"full-sentences": num_single == 64, "pairs": 15 < num_single < 50}.get(layout, num_single == 0)
 
 
 def test_what_does_not_fit_is_refused():
     for overrides, said in (
-        ({"data.layout": "packed"}, r"data\.layout=pairs, or objective\.sentence=none"),
-        ({"objective.sentence": "sop", "data.layout": "packed"}, r"objective\.sentence=sop needs pairs"),
+        ({"data.layout": "full-sentences"}, r"data\.layout=pairs, or objective\.sentence=none"),
+        ({"objective.sentence": "sop", "data.layout": "full-sentences"}, r"objective\.sentence=sop needs pairs"),
         ({"objective.sentence": "order"}, "must be one of none, nsp, sop"),
         ({"objective.sentence": None}, "must be one of none, nsp, sop"),
         ({"data.layout": "rows"}, r"data\.layout must be"),
@@ -88,7 +88,9 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ValueError, match=said):
             preset_settings("bert-tiny", overrides)
-    assert preset_settings("bert-tiny", {"objective.sentence": "none", "model.num_segments": 1}).layout == "packed"
+    assert (
+        preset_settings("bert-tiny", {"objective.sentence": "none", "model.num_segments": 1}).layout == "full-sentences"
+    )
     assert preset_settings("bert-tiny", {"data.layout": "pairs"}).layout == "nsp"
     assert preset_settings("bert-tiny", {"data.layout": "none"}).data.layout is None
 

@@ -146,7 +146,7 @@ class Entities(Stream):
     """
 
     ids_E: Tensor  # int64, ids of entities in the graph
-    tokens_E: Tensor = stream_field(index_into=TOKENS)  # int64, indices into the packed tokens, ascending
+    indices_E: Tensor = stream_field(index_into=TOKENS)  # int64, indices into the packed tokens, ascending
     ids_host: np.ndarray  # int64
     positions_host: np.ndarray  # int64, positions in the sequence
 

@@ -29,7 +29,7 @@ def pairs(corpus):
 
 @pytest.fixture(scope="module")
 def packed(corpus):
-    return SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="packed")
+    return SequenceSampler([(corpus, 1.0)], LENGTH, seed=0, layout="full-sentences")
 
 
 # ---- pairs
@@ -153,8 +153,8 @@ def test_training_never_meets_what_is_held_out(corpus):
     [
         ("nsp", False, "6cc252a11e528d42"),
         ("nsp", True, "27bff7182295fc05"),
-        ("packed", False, "12f8abc9f6f1fecf"),
-        ("packed", True, "92350543411e9604"),
+        ("full-sentences", False, "12f8abc9f6f1fecf"),
+        ("full-sentences", True, "92350543411e9604"),
     ],
 )
 def test_batches_are_those_that_runs_began_with(layout, held_out, digest, corpus):
@@ -233,7 +233,7 @@ def test_corpora_are_mixed_by_weight(tmp_path, tokenizer_folder, random):
         numbered_corpus(tmp_path / str(first), tokenizer_folder, random_lengths(random, 1, 300, 20), first=first)
         for first in starts
     ]
-    sampler = SequenceSampler(list(zip(corpora, weights, strict=True)), 32, seed=5, layout="packed")
+    sampler = SequenceSampler(list(zip(corpora, weights, strict=True)), 32, seed=5, layout="full-sentences")
     firsts = np.array([sequences(sampler.batch(number, 1))[0][1] for number in range(3000)])
     which = np.searchsorted(starts, firsts, side="right") - 1
     share = np.bincount(which) / len(which)
@@ -250,7 +250,7 @@ def test_corpora_are_mixed_by_weight(tmp_path, tokenizer_folder, random):
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf"), 1e-5])
 def test_a_weight_that_cannot_be_kept_is_refused(weight, corpus):
     with pytest.raises(ValueError, match="weigh"):
-        SequenceSampler([(corpus, 1.0), (corpus, weight)], LENGTH, seed=0, layout="packed")
+        SequenceSampler([(corpus, 1.0), (corpus, weight)], LENGTH, seed=0, layout="full-sentences")
 
 
 # ---- packed
@@ -295,8 +295,8 @@ def test_one_document_has_no_wrong_sentences(tmp_path, tokenizer_folder):
     with pytest.raises(ValueError, match=r"objective\.sentence=sop or none"):
         SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="nsp")
     with pytest.raises(ValueError, match=r"data\.held_out_fraction=0"):
-        SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="packed", held_out=True)
-    ids = sequences(SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="packed").batch(0, 5))
+        SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="full-sentences", held_out=True)
+    ids = sequences(SequenceSampler([(corpus, 1.0)], 32, seed=0, layout="full-sentences").batch(0, 5))
     assert [len(each) for each in ids] == [32] * 5
 
 
@@ -322,7 +322,7 @@ def test_documents_of_a_token_or_a_few(length, tmp_path, tokenizer_folder):
     found = two_segments(sampler.batch(0, 300), sampler)
     assert {tuple(a) for a, _, _ in found} > {(FIRST,), (FIRST + 4,)}
     assert all(documents_of(corpus, a[:1]) != documents_of(corpus, b[:1]) for a, b, label in found if label)
-    for ids in sequences(SequenceSampler([(corpus, 1.0)], length, seed=0, layout="packed").batch(0, 20)):
+    for ids in sequences(SequenceSampler([(corpus, 1.0)], length, seed=0, layout="full-sentences").batch(0, 20)):
         assert 3 <= len(ids) <= length
 
 

@@ -49,7 +49,7 @@ def test_the_loss_equals_a_slow_computation(model, replaced):
     candidates = sorted(set(batch.entities.ids_E.tolist()))
     assert step_inputs.shared["candidates"].tolist() == candidates
     loss = hits = 0.0
-    for token, entity in zip(batch.entities.tokens_E.tolist(), batch.entities.ids_E.tolist(), strict=True):
+    for token, entity in zip(batch.entities.indices_E.tolist(), batch.entities.ids_E.tolist(), strict=True):
         w = model.entity.weight @ x[token] + model.entity.bias
         logits = {each: float(w @ model.entities.weight[each]) for each in candidates}
         loss -= logits[entity] - math.log(sum(map(math.exp, logits.values())))
@@ -74,15 +74,15 @@ def test_micro_batches_choose_from_the_entities_of_the_whole_step(model):
 def test_alignments_are_replaced_and_removed_in_their_shares():
     batch = batch_of(2000, per_text=5)
     read = objective_of().prepare(batch, 1).batch.entities
-    before = dict(zip(batch.entities.tokens_E.tolist(), batch.entities.ids_E.tolist(), strict=True))
-    after = dict(zip(read.tokens_E.tolist(), read.ids_E.tolist(), strict=True))
+    before = dict(zip(batch.entities.indices_E.tolist(), batch.entities.ids_E.tolist(), strict=True))
+    after = dict(zip(read.indices_E.tolist(), read.ids_E.tolist(), strict=True))
     assert after.keys() < before.keys() and list(after) == sorted(after)
     changed = sum(before[token] != entity for token, entity in after.items()) / len(before)
     assert 1 - len(after) / len(before) == pytest.approx(0.15, abs=0.01)
     assert changed == pytest.approx(0.05 * (1 - 1 / NUM_ENTITIES), abs=0.006)
     assert np.array_equal(read.ids_E.numpy(), read.ids_host)
     kept = objective_of(replaced_fraction=0.0, unlinked_fraction=0.0).prepare(batch, 1).batch.entities
-    assert torch.equal(kept.ids_E, batch.entities.ids_E) and torch.equal(kept.tokens_E, batch.entities.tokens_E)
+    assert torch.equal(kept.ids_E, batch.entities.ids_E) and torch.equal(kept.indices_E, batch.entities.indices_E)
     assert not objective_of(unlinked_fraction=0.95).prepare(batch, 1).batch.entities.ids_E.equal(kept.ids_E)
 
 
@@ -91,9 +91,9 @@ def test_what_is_drawn_depends_on_the_example_only():
     batch, objective = batch_of(8), objective_of()
     whole, again = (objective.prepare(batch, 5).batch.slice(2, 5).entities for _ in range(2))
     alone = objective.prepare(batch.slice(2, 5), 5).batch.entities
-    assert torch.equal(alone.ids_E, whole.ids_E) and torch.equal(alone.tokens_E, whole.tokens_E)
+    assert torch.equal(alone.ids_E, whole.ids_E) and torch.equal(alone.indices_E, whole.indices_E)
     assert torch.equal(again.ids_E, whole.ids_E)
-    others = [objective.prepare(batch, seed).batch.entities.tokens_E.tolist() for seed in range(5)]
+    others = [objective.prepare(batch, seed).batch.entities.indices_E.tolist() for seed in range(5)]
     assert len({tuple(each) for each in others}) > 1
 
 

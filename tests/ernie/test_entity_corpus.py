@@ -16,11 +16,11 @@ from hornbook.graph.linking import EntityLinker
 def words_of_entities(batch, corpus: Corpus, graph) -> list[tuple[str, str]]:
     """(token, entity) of each alignment."""
     tokenizer, entities = corpus.tokenizer, batch.entities
-    ids = batch.ids_T[entities.tokens_E].tolist()
+    ids = batch.ids_T[entities.indices_E].tolist()
     return [(tokenizer.token(i), graph.label(e)) for i, e in zip(ids, entities.ids_E.tolist(), strict=True)]
 
 
-@pytest.mark.parametrize("layout", ["nsp", "sop", "pairs", "packed"])
+@pytest.mark.parametrize("layout", ["nsp", "sop", "pairs", "full-sentences"])
 def test_batches_hold_the_entities_of_their_texts(made, layout):
     corpus, graph = Corpus(made / "corpus"), open_graph(made / "graph")
     plain = SequenceSampler([(corpus, 1.0)], 48, 0, layout).batch(1, 40)
@@ -34,8 +34,8 @@ def test_batches_hold_the_entities_of_their_texts(made, layout):
     assert sum(token in names for token in tokens) <= len(pairs)  # none is missing
     entities = batch.entities
     starts = np.repeat(batch.offsets_host[:-1], np.diff(entities.offsets_host))
-    assert np.array_equal(entities.tokens_E.numpy(), starts + entities.positions_host)
-    assert (np.diff(entities.tokens_E.numpy()) > 0).all()
+    assert np.array_equal(entities.indices_E.numpy(), starts + entities.positions_host)
+    assert (np.diff(entities.indices_E.numpy()) > 0).all()
 
 
 def test_workers_and_a_resumed_build_change_nothing(made, tmp_path, tiny_tokenizer, tiny_text_file):

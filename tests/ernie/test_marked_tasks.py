@@ -154,7 +154,7 @@ def test_encoding(tiny_tokenizer):
     assert tokens == expected and encoded.labels.tolist() == [1]
     positions, numbers = encoded.entities[0]
     assert [(tokens[p], n) for p, n in zip(positions, numbers, strict=True)] == [("river", 7), ("bread", 5)]
-    assert encoded.packed([0]).entities.tokens_E.tolist() == positions.tolist()
+    assert encoded.packed([0]).entities.indices_E.tolist() == positions.tolist()
     assert RELATION.encode([MarkedExample("", "a", ((0, 1),))], tokenizer, 32).entities is None
 
 

@@ -245,7 +245,7 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
     monkeypatch.setattr(clm, "NEARLY_ALL", nearly_all)
     targets = step_inputs.targets["clm"]
     with torch.autocast("cuda", torch.bfloat16):
-        x_KD = model(batch).index_select(0, targets.positions_K)
+        x_KD = model(batch).index_select(0, targets.indices_K)
         assert can_fuse_loss(x_KD)
         plain = summed_loss(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
         fused = objective.loss_sums(model, step_inputs)["clm"]

@@ -136,7 +136,7 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
     assert (step_inputs.batch.ids_T != batch_of().ids_T).any()  # both read the masked text
     found = objective.loss_sums(pair, step_inputs)
     mlm = step_inputs.targets["mlm"]
-    places = set(mlm.positions_K.tolist()) if soft_targets == "masked" else set(range(sum(LENGTHS)))
+    places = set(mlm.indices_K.tolist()) if soft_targets == "masked" else set(range(sum(LENGTHS)))
     ours, theirs = (m.mlm_logits(m(step_inputs.batch))[:, :VOCABULARY].detach() for m in (student, teacher))
     expected = 0.0
     for place in places:
@@ -149,7 +149,7 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
         }[loss]()
     assert float(found["logits"].detach()) == pytest.approx(expected, rel=1e-9)
     assert float(step_inputs.total_weights()["logits"]) == len(places)
-    right = ours.log_softmax(-1)[mlm.positions_K, mlm.values_K]
+    right = ours.log_softmax(-1)[mlm.indices_K, mlm.values_K]
     assert float(found["mlm"].detach()) == pytest.approx(-float(right.sum()), rel=1e-9)
 
 

@@ -80,10 +80,10 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
                 counts[term] += 1
                 hits[term] += int(scores[place - 1].argmax() == row[place])
         # Some selected tokens stay as they are.
-        kept = [k for k in range(len(mlm.positions_K)) if mlm.weights_K[k] > 0]
-        unchanged = [k for k in kept if batch.ids_T[mlm.positions_K[k] + 1] == mlm.values_K[k]]
+        kept = [k for k in range(len(mlm.indices_K)) if mlm.weights_K[k] > 0]
+        unchanged = [k for k in kept if batch.ids_T[mlm.indices_K[k] + 1] == mlm.values_K[k]]
         for k in unchanged:
-            place = int(mlm.positions_K[k])
+            place = int(mlm.indices_K[k])
             number = int(np.searchsorted(batch.offsets_host, place, side="right")) - 1
             start, stop = batch.offsets_host[number : number + 2]
             scores = both.clm_logits(both(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
@@ -106,7 +106,7 @@ def test_only_ordinary_tokens_of_the_right_part_are_masked(random):
     assert changed.min() >= 60 and (ids[changed] == MASK).all()
     mlm = step_inputs.targets["mlm"]
     is_counted = mlm.weights_K.numpy() > 0
-    places = mlm.positions_K.numpy()[is_counted] + 1
+    places = mlm.indices_K.numpy()[is_counted] + 1
     firsts = {int(start) for start in step_inputs.batch.offsets_host[:-1]}
     assert {*places.tolist()} == {*changed.tolist()} - firsts
     assert (original[places] == mlm.values_K.numpy()[is_counted]).all()

@@ -102,7 +102,7 @@ def test_targets_of_a_bucketed_batch_are_those_of_the_live_ones(random):
         batch = batch_of(random, [9, 14], labelled)
         plain = ClmObjective().prepare(batch, 0).targets["clm"]
         filled = ClmObjective().prepare(batch.bucketed(128, 8), 0).targets["clm"]
-        assert torch.equal(plain.positions_K, filled.positions_K) and torch.equal(plain.values_K, filled.values_K)
+        assert torch.equal(plain.indices_K, filled.indices_K) and torch.equal(plain.values_K, filled.values_K)
         assert len(filled.offsets_host) == 9 and filled.offsets_host[-1] == len(plain.values_K)
 
 
@@ -121,7 +121,7 @@ def test_a_document_changes_nothing_in_another(random, family):
 def test_a_sequence_without_tokens_changes_no_other(random):
     rows = [random.integers(5, 90, length) for length in (4, 0, 6, 1, 0)]
     found, expected = (next_tokens(pack(each), True) for each in (rows, [rows[0], rows[2], rows[3]]))
-    for name in ("positions_K", "values_K", "weights_K"):
+    for name in ("indices_K", "values_K", "weights_K"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
     assert found.offsets_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.total_weight) == pytest.approx(2)
 

@@ -30,7 +30,7 @@ def batch_of(random: np.random.Generator, lengths, word_start_share: float = 1.0
 
 
 def chosen_of(targets) -> np.ndarray:
-    return targets.positions_K[targets.weights_K > 0].numpy()
+    return targets.indices_K[targets.weights_K > 0].numpy()
 
 
 def counts_of(batch: Batch, targets) -> np.ndarray:
@@ -56,12 +56,12 @@ def test_so_many_tokens_of_each_sequence(rate, random):
         chosen = chosen_of(targets)
         assert len(np.unique(chosen)) == len(chosen)
         for i in range(batch.num_sequences):
-            mine = targets.positions_K[targets.offsets_host[i] : targets.offsets_host[i + 1]].numpy()
+            mine = targets.indices_K[targets.offsets_host[i] : targets.offsets_host[i + 1]].numpy()
             assert ((batch.offsets_host[i] <= mine) & (mine < batch.offsets_host[i + 1])).all()
         is_chosen = torch.zeros(batch.num_tokens, dtype=torch.bool)
-        is_chosen[targets.positions_K] = True
+        is_chosen[targets.indices_K] = True
         assert ids_T[~is_chosen].equal(batch.ids_T[~is_chosen])
-        assert targets.values_K.equal(batch.ids_T[targets.positions_K])
+        assert targets.values_K.equal(batch.ids_T[targets.indices_K])
         assert not np.isin(targets.values_K.numpy(), SPECIAL).any()
 
 
@@ -70,7 +70,7 @@ def test_the_shares_of_mask_random_and_kept(random):
     counts, random_ids = np.zeros(3), []
     for seed in range(10):
         ids_T, targets = masking().prepare(batch, token_keys(batch, seed))
-        put = ids_T[targets.positions_K]
+        put = ids_T[targets.indices_K]
         kinds = [put == MASK, (put != MASK) & (put != targets.values_K), put == targets.values_K]
         counts += [int(kind.sum()) for kind in kinds]
         random_ids.append(put[kinds[1]].numpy())
@@ -86,12 +86,12 @@ def test_the_shares_of_mask_random_and_kept(random):
 def test_other_shares(random):
     batch = batch_of(random, [128] * 100)
     ids_T, targets = masking(mask_fraction=1.0, random_fraction=0.0).prepare(batch, token_keys(batch, 0))
-    assert (ids_T[targets.positions_K] == MASK).all()
+    assert (ids_T[targets.indices_K] == MASK).all()
     ids_T, targets = masking(mask_fraction=0.0, random_fraction=0.0).prepare(batch, token_keys(batch, 0))
     assert ids_T.equal(batch.ids_T) and float(targets.total_weight) == 1900
     ids_T, targets = masking(mask_fraction=0.0, random_fraction=1.0).prepare(batch, token_keys(batch, 0))
-    assert (ids_T[targets.positions_K] != targets.values_K).float().mean() > 0.99
-    assert not np.isin(ids_T[targets.positions_K].numpy(), SPECIAL).any()
+    assert (ids_T[targets.indices_K] != targets.values_K).float().mean() > 0.99
+    assert not np.isin(ids_T[targets.indices_K].numpy(), SPECIAL).any()
 
 
 def test_special_ids_in_the_middle_of_the_vocabulary(random):
@@ -102,7 +102,7 @@ def test_special_ids_in_the_middle_of_the_vocabulary(random):
     for seed in range(5):
         ids_T, targets = made.prepare(batch, token_keys(batch, seed))
         assert not np.isin(targets.values_K.numpy(), special).any()
-        seen += np.bincount(ids_T[targets.positions_K].numpy(), minlength=VOCAB_SIZE)
+        seen += np.bincount(ids_T[targets.indices_K].numpy(), minlength=VOCAB_SIZE)
     assert not seen[special].any() and np.delete(seen, special).min() > 20
 
 
@@ -110,8 +110,8 @@ def test_a_seed_is_a_draw(random):
     batch = batch_of(random, [64] * 20)
     for unit in ("token", "word", "ngram"):
         draws = [masking(unit=unit).prepare(batch, token_keys(batch, seed)) for seed in (5, 5, 6)]
-        assert draws[0][0].equal(draws[1][0]) and draws[0][1].positions_K.equal(draws[1][1].positions_K)
-        assert not draws[0][1].positions_K.equal(draws[2][1].positions_K)
+        assert draws[0][0].equal(draws[1][0]) and draws[0][1].indices_K.equal(draws[1][1].indices_K)
+        assert not draws[0][1].indices_K.equal(draws[2][1].indices_K)
     assert not np.array_equal(np.sort(chosen_of(draws[0][1])), np.sort(chosen_of(draws[2][1])))
 
 
@@ -247,7 +247,7 @@ def is_word_start(token: str, previous: str | None, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("layout", ["packed", "pairs", "nsp", "sop"])
+@pytest.mark.parametrize("layout", ["full-sentences", "pairs", "nsp", "sop"])
 def test_words_of_each_tokenizer_are_masked_whole(kind, layout, corpora):
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
@@ -285,7 +285,7 @@ def test_the_stored_bits_are_the_words(kind, corpora):
     """In the corpus a word starts exactly where the spelling shows it."""
     corpus = corpora[kind]
     tokenizer = corpus.tokenizer
-    batch = SequenceSampler([(corpus, 1.0)], 96, seed=0, layout="packed").batch(0, 200)
+    batch = SequenceSampler([(corpus, 1.0)], 96, seed=0, layout="full-sentences").batch(0, 200)
     ids, starts = batch.ids_T.tolist(), batch.word_starts_T.tolist()
     tokens = [tokenizer.token(token) for token in ids]
     inner = [i for i in range(1, len(ids)) if not {ids[i - 1], ids[i]} & {tokenizer.cls_id, tokenizer.sep_id}]

@@ -64,7 +64,7 @@ def test_the_sums_are_cross_entropies(model, random):
         sums = pretraining().loss_sums(model, step_inputs)
         x_TD = model(step_inputs.batch)
         expected = 0.0
-        for position, value in zip(mlm.positions_K.tolist(), mlm.values_K.tolist(), strict=True):
+        for position, value in zip(mlm.indices_K.tolist(), mlm.values_K.tolist(), strict=True):
             expected -= float(model.mlm_logits(x_TD[position : position + 1])[0].log_softmax(0)[value])
         assert float(sums["mlm"]) == pytest.approx(expected)
         nsp = model.sentence_logits(x_TD[[0, 20, 51]]).log_softmax(-1)
@@ -78,7 +78,7 @@ def test_hits_count_right_guesses(model, random):
     with torch.no_grad():
         hits, sums = pretraining().evaluate(model, step_inputs), pretraining().loss_sums(model, step_inputs)
         mlm = step_inputs.targets["mlm"]
-        guesses = model.mlm_logits(model(step_inputs.batch)[mlm.positions_K]).argmax(-1)
+        guesses = model.mlm_logits(model(step_inputs.batch)[mlm.indices_K]).argmax(-1)
     assert hits["mlm_accuracy"] == (guesses == mlm.values_K).sum()
     assert 0 <= hits["nsp_accuracy"] <= 20
     assert hits["mlm"] == pytest.approx(float(sums["mlm"])) and hits["nsp"] == pytest.approx(float(sums["nsp"]))
@@ -129,7 +129,7 @@ def test_dead_tokens_change_nothing(token_bucket, target_bucket, sentence, unit,
     step_inputs = drawn_of(random, [20, 33, 9, 40, 12], sentence=sentence, unit=unit)
     filled = bucketed(step_inputs, token_bucket, target_bucket)
     assert filled.batch.num_tokens % token_bucket == 0 and filled.batch.num_real_tokens == 114
-    assert all(len(targets.positions_K) % target_bucket == 0 for targets in filled.targets.values())
+    assert all(len(targets.indices_K) % target_bucket == 0 for targets in filled.targets.values())
     assert {t: float(c) for t, c in filled.total_weights().items()} == {
         t: float(c) for t, c in step_inputs.total_weights().items()
     }
@@ -189,11 +189,11 @@ def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
     for part in parts:
         targets = part.targets["mlm"]
         assert targets.values_K.equal(whole.targets["mlm"].values_K[len(positions) :][: len(targets.values_K)])
-        assert targets.offsets_host[0] == 0 and targets.offsets_host[-1] == len(targets.positions_K)
-        assert part.targets["nsp"].positions_K.tolist() == part.batch.offsets_host[:-1].tolist()
-        positions += (targets.positions_K + token_start).tolist()
+        assert targets.offsets_host[0] == 0 and targets.offsets_host[-1] == len(targets.indices_K)
+        assert part.targets["nsp"].indices_K.tolist() == part.batch.offsets_host[:-1].tolist()
+        positions += (targets.indices_K + token_start).tolist()
         token_start += part.batch.num_tokens
-    assert positions == whole.targets["mlm"].positions_K.tolist()
+    assert positions == whole.targets["mlm"].indices_K.tolist()
     for term, count in whole.total_weights().items():
         assert sum(float(part.targets[term].total_weight) for part in parts) == float(count)
 

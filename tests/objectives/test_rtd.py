@@ -51,7 +51,7 @@ def settings_of(discriminator_task: str = "rtd", **overrides) -> RtdSettings:
 def sampled_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[int], list[int]]:
     """(generator's log-probabilities at the masked tokens, their positions, the samples), token by token."""
     mlm, numbers = step_inputs.targets["mlm"], step_inputs.targets["noise_seeds"].values_K
-    logits = pair.generator.mlm_logits(pair.generator(step_inputs.batch)[mlm.positions_K])
+    logits = pair.generator.mlm_logits(pair.generator(step_inputs.batch)[mlm.indices_K])
     samples = []
     for row, number in zip(logits, numbers, strict=True):
         scores = [
@@ -60,7 +60,7 @@ def sampled_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[
             for v, score in enumerate(row)
         ]
         samples.append(int(np.argmax(scores)))
-    return logits.log_softmax(-1), mlm.positions_K.tolist(), samples
+    return logits.log_softmax(-1), mlm.indices_K.tolist(), samples
 
 
 @pytest.mark.parametrize("discriminator_task", ["rtd", "rtd-masked", "replace-mlm", "all-tokens-mlm"])
@@ -200,7 +200,7 @@ def test_no_mask_is_left_for_the_discriminator_and_none_is_drawn_at_random():
     objective = objective_of(settings_of())
     batch = pack([np.random.default_rng(3).integers(5, VOCABULARY, 400) for _ in range(30)])
     step_inputs = objective.prepare(batch, 0)
-    put_there = step_inputs.batch.ids_T[step_inputs.targets["mlm"].positions_K]
+    put_there = step_inputs.batch.ids_T[step_inputs.targets["mlm"].indices_K]
     is_mask = put_there == MASK
     assert 0.83 < float(is_mask.float().mean()) < 0.87
     assert torch.equal(put_there[~is_mask], step_inputs.targets["mlm"].values_K[~is_mask])
@@ -320,7 +320,7 @@ class TestAdversarial:
             corrupted = objective._corrupted(pair, step_inputs)
             scores = pair.discriminator.rtd_logits(pair.discriminator(corrupted.batch))
             policy = baseline = 0.0
-            for i, place in enumerate(step_inputs.targets["mlm"].positions_K.tolist()):
+            for i, place in enumerate(step_inputs.targets["mlm"].indices_K.tolist()):
                 replaced = corrupted.samples_K[i] != corrupted.original_T[place]
                 p_right = float(torch.sigmoid(scores[place] if replaced else -scores[place]))
                 expected = float(torch.sigmoid(pair.generator.reward(corrupted.x_KD[i]))[0])

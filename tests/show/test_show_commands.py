@@ -112,7 +112,7 @@ def test_examples(tiny_corpus, tokenizer, layout):
         return
     tokens = [text for strip in picture.strips for text in texts(strip)]
     assert tokens[0] == "[CLS]" and tokens[-1] == "[SEP]" and len(tokens) <= 32
-    assert len(picture.strips) == (1 if layout == "packed" else 2)
+    assert len(picture.strips) == (1 if layout == "full-sentences" else 2)
     num = sum(bool(cell.note) for strip in picture.strips for cell in strip.cells)
     assert f"{len(tokens)} tokens, {num} of them predicted" in picture.notes
 

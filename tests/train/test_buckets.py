@@ -67,7 +67,7 @@ def test_a_filled_bucket_holds_the_step():
     padded = batch.bucketed(bucket.tokens, bucket.sequences, dict(bucket.entries))
     assert buffers.batch.offsets.equal(padded.offsets) and buffers.batch.num_tokens == 128
     assert buffers.batch.ids_T[:101].equal(padded.ids_T[:101]) and buffers.batch.max_length == 128
-    assert buffers.targets["task"].positions_K[:3].tolist() == [0, 50, 61]
+    assert buffers.targets["task"].indices_K[:3].tolist() == [0, 50, 61]
     assert buffers.targets["task"].weights_K.equal(padded.streams["task"].weights_K)
     assert buffers.shared["candidates"].tolist() == [0, 1, 2]
 

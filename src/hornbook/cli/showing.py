@@ -226,7 +226,7 @@ def replaced(
 @show_app.command("example", epilog="Example: hornbook show example corpus --layout sop --index 3")
 def example(
     corpus: argument(str, "Corpus folder, made by 'hornbook corpus build'."),
-    layout: option(str, "nsp, sop, pairs, packed, or documents (left to right).") = "nsp",
+    layout: option(str, "nsp, sop, pairs, full-sentences, or documents (left to right).") = "nsp",
     length: option(int, "Maximum tokens per sequence.") = 64,
     number: option(int, "Index of the example in the corpus, from 0.", "--index") = 0,
     unit: Unit = "token",

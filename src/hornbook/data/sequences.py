@@ -23,8 +23,8 @@ segments.
 sentences, B the rest, truncated at the end. With a probability of 10% by default, and if there is only one
 sentence, the sequence is a single segment, `[CLS] A [SEP]`.
 
-`packed`, no sentence task: `[CLS]`, whole sentences up to the limit, `[SEP]`; it crosses document boundaries, with an
-extra `[SEP]` between documents (Liu et al. 2019, "full sentences").
+`full-sentences`, no sentence task: `[CLS]`, whole sentences up to the limit, `[SEP]`; it crosses document boundaries,
+with an extra `[SEP]` between documents (Liu et al. 2019).
 
 `documents`, for left-to-right models (Radford et al. 2018): chunks of the stream of documents (`DocumentStream`), each
 token labelled with the next one. Each document in a chunk is a sequence of its own, with positions from 0, so that
@@ -43,8 +43,8 @@ from hornbook.data.chunks import Chunks, DocumentStream, cut_into_chunks
 from hornbook.data.corpus import Corpus, shuffled
 from hornbook.data.shards import Shard, find
 
-SequenceLayout = Literal["packed", "pairs", "nsp", "sop", "documents"]
-CHUNK_RULES = {"packed": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
+SequenceLayout = Literal["full-sentences", "pairs", "nsp", "sop", "documents"]
+CHUNK_RULES = {"full-sentences": "at_most", "pairs": "at_least", "nsp": "at_least", "sop": "balanced"}
 SENTENCE_LAYOUTS = ("nsp", "sop")
 MIX_PERIOD = 1000  # corpora are mixed in a fixed pattern of this length, so weights hold to 0.1%
 OFFSETS, MIXING = 1, 7  # added to a seed, so that different purposes have different random numbers
@@ -102,7 +102,7 @@ class SequenceSampler:
         self.is_segmented = not tokenizer.is_unsegmented
         # The separators between two segments, as this tokenizer writes pairs.
         self.separators = [self.sep_id] if self.is_segmented else [self.sep_id, self.sep_id]
-        self.capacity = self.length - (2 if self.layout == "packed" else 2 + len(self.separators))
+        self.capacity = self.length - (2 if self.layout == "full-sentences" else 2 + len(self.separators))
         self.chunks = [self._cut(corpus) for corpus in self.corpora]
         weights = [weight for _, weight in self.weighted_corpora]
         self.pattern, self.num_earlier_slots, self.num_slots = _mixing_pattern(weights, self.seed)
@@ -156,7 +156,7 @@ class SequenceSampler:
 
     def _make_examples(self, number: int, first: int, indices: np.ndarray) -> list[tuple[_Example, _Chunk, int]]:
         """(sequence, chunk, index) of a batch's sequences at these indices, sorted by length."""
-        makers = {"packed": self._packed, "pairs": self._pairs, "nsp": self._nsp, "sop": self._sop}
+        makers = {"full-sentences": self._full_sentences, "pairs": self._pairs, "nsp": self._nsp, "sop": self._sop}
         make = makers[self.layout]
         seeds = np.random.SeedSequence([self.seed, number, self.length, self.held_out])
         philox = np.random.Philox(key=int(seeds.generate_state(1, np.uint64)[0]) << 64)
@@ -308,7 +308,7 @@ class SequenceSampler:
         entities = tuple(map(np.concatenate, zip(*entities, strict=True))) or None
         return _Example(*map(np.concatenate, (ids, segments, word_starts)), entities, label)
 
-    def _packed(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
+    def _full_sentences(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
         shard, start, stop = chunk.shard, chunk.start, chunk.stop
         ids = np.asarray(shard.tokens[start:stop], np.int64)
         word_starts = shard.word_starts_in(start, stop)

@@ -265,10 +265,10 @@ def _token_scores(
     count over all tokens of the batch."""
     device, vocab_size = device_of(model), model.config.vocab_size
     x_TD = model(batch.to(device))
-    positions_K = torch.from_numpy(np.concatenate(positions)).to(device)
+    indices_K = torch.from_numpy(np.concatenate(positions)).to(device)
     targets_K = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(device)
     scores, are_greedy = [], []
-    for where, target in zip(positions_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
+    for where, target in zip(indices_K.split(HEAD_TOKENS), targets_K.split(HEAD_TOKENS), strict=True):
         logits = _logits(logits_of, x_TD[where])[:, :vocab_size]
         scores.append(logits.log_softmax(-1).gather(1, target[:, None])[:, 0].double().cpu())
         are_greedy.append((logits.argmax(-1) == target).cpu())

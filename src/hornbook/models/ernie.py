@@ -93,7 +93,7 @@ class ErnieConfig(BertConfig):
 class AlignedEntities(NamedTuple):
     """Where the entities of a batch are: the index of each one's token, and the sequences."""
 
-    tokens_E: Tensor
+    indices_E: Tensor
     layout: PackedLayout
 
 
@@ -132,9 +132,9 @@ class FusionBlock(Block):
         out = self.entity_attention.out
         e_EW = dropout_add_norm(e_EW, attended_EW, out, self.entity_attention_norm, dropout)[1].to(dtype)
         h_TI = self.fc1(x_TD)
-        h_TI = ACTIVATIONS[self.activation](h_TI.index_add(0, entities.tokens_E, self.entity_fc1(e_EW).to(h_TI.dtype)))
+        h_TI = ACTIVATIONS[self.activation](h_TI.index_add(0, entities.indices_E, self.entity_fc1(e_EW).to(h_TI.dtype)))
         if self.entity_fc2 is not None:
-            h_EI = h_TI.index_select(0, entities.tokens_E)
+            h_EI = h_TI.index_select(0, entities.indices_E)
             e_EW = dropout_add_norm(e_EW, h_EI, self.entity_fc2, self.entity_norm, dropout)[1].to(dtype)
         x_TD = dropout_add_norm(x_TD, h_TI, self.fc2, self.norm, dropout)[1].to(dtype)
         return x_TD, e_EW
@@ -225,7 +225,7 @@ class Ernie(Bert):
         def run(block: FusionBlock, x_TD: Tensor, *others, **named) -> tuple[Tensor, Tensor]:
             offsets_host = None if runs_flash(x_TD) else entities.offsets_host
             layout = PackedLayout(entities.offsets, offsets_host, batch.max_length)
-            aligned = AlignedEntities(entities.tokens_E, layout)
+            aligned = AlignedEntities(entities.indices_E, layout)
             e_EW = state["e_EW"].to(x_TD.dtype)
             x_TD, state["e_EW"] = block(x_TD, *others, **named, e_EW=e_EW, entities=aligned)
             return x_TD, x_TD

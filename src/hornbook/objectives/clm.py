@@ -68,7 +68,7 @@ class ClmObjective(VocabularyObjective):
         x_TD, metrics = model(step_inputs.batch), {}
         for term in self.weights:
             targets = step_inputs.targets[term]
-            metrics |= term_metrics(term, model.clm_logits(x_TD.index_select(0, targets.positions_K)), targets)
+            metrics |= term_metrics(term, model.clm_logits(x_TD.index_select(0, targets.indices_K)), targets)
         return metrics
 
 
@@ -97,11 +97,11 @@ class HybridObjective(ClmObjective):
         )
         clm = next_token_targets(causal)
         ids_T, mlm = self.masking.prepare(bidirectional, token_keys(bidirectional, seed))
-        is_first_K = bidirectional.positions_T[mlm.positions_K] == 0
+        is_first_K = bidirectional.positions_T[mlm.indices_K] == 0
         num_clm = np.full(bidirectional.num_sequences, clm.offsets_host[-1])
         clm = dataclasses.replace(clm, offsets_host=np.concatenate([clm.offsets_host, num_clm]))
         mlm = Targets(
-            mlm.positions_K - (~is_first_K).long() + batch.num_causal,
+            mlm.indices_K - (~is_first_K).long() + batch.num_causal,
             mlm.values_K,
             mlm.weights_K * ~is_first_K,
             offsets_host=np.concatenate([np.zeros(num_causal_sequences, np.int64), mlm.offsets_host]),
@@ -148,9 +148,9 @@ def next_token_loss(
     """The loss summed over the targets, from the hidden states. Where possible, logits and loss are one fused operation
     (`vocabulary_loss.py`); otherwise `loss_of_logits` computes the loss."""
     has_matrix = model.clm_matrix is not None
-    if has_matrix and can_fuse_loss(x_TD) and len(targets.positions_K) > NEARLY_ALL * len(x_TD):
+    if has_matrix and can_fuse_loss(x_TD) and len(targets.indices_K) > NEARLY_ALL * len(x_TD):
         return fused_loss(x_TD, model.clm_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
-    x_KD = x_TD.index_select(0, targets.positions_K)
+    x_KD = x_TD.index_select(0, targets.indices_K)
     if has_matrix and can_fuse_loss(x_KD):
         return fused_loss(x_KD, model.clm_matrix, targets.values_K, targets.weights_K, model.config.vocab_size)
     return loss_of_logits(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
@@ -158,7 +158,7 @@ def next_token_loss(
 
 def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:
     """Values and weights of the targets for every token; tokens without a target have weight 0."""
-    weights_T = targets.weights_K.new_zeros(num_tokens).index_add_(0, targets.positions_K, targets.weights_K)
+    weights_T = targets.weights_K.new_zeros(num_tokens).index_add_(0, targets.indices_K, targets.weights_K)
     # Padding targets have the position of a real target, so their values must not be added to it.
     values_K = targets.values_K * (targets.weights_K != 0)
-    return values_K.new_zeros(num_tokens).index_add_(0, targets.positions_K, values_K), weights_T
+    return values_K.new_zeros(num_tokens).index_add_(0, targets.indices_K, values_K), weights_T

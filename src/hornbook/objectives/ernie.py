@@ -74,8 +74,8 @@ class ErnieObjective(MlmObjective):
         candidates = candidates if len(ids) else np.zeros(1, np.int64)  # a softmax needs at least one
         offsets_host = to_offsets(np.bincount(sequence_E, minlength=batch.num_sequences))
         weights_K = torch.ones(len(ids), device=device)
-        positions_K, values_K = (to_device(each.astype(np.int64), device) for each in (tokens, values))
-        streams[TERM] = Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
+        indices_K, values_K = (to_device(each.astype(np.int64), device) for each in (tokens, values))
+        streams[TERM] = Targets(indices_K, values_K, weights_K, offsets_host=offsets_host)
         shared = {CANDIDATES: to_device(candidates, device)}
         return StepInputs(step_inputs.batch.with_streams(streams), shared)
 
@@ -99,6 +99,6 @@ class ErnieObjective(MlmObjective):
     def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
         logits = super()._logits(model, x_TD, step_inputs)
         if TERM in self.weights:
-            x_KD = x_TD.index_select(0, step_inputs.targets[TERM].positions_K)
+            x_KD = x_TD.index_select(0, step_inputs.targets[TERM].indices_K)
             logits[TERM] = model.entity_logits(x_KD, step_inputs.shared[CANDIDATES])
         return logits

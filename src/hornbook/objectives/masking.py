@@ -78,20 +78,20 @@ class Masking:
         if self.is_special_V.device != device:
             self.is_special_V, self.ordinary_ids = self.is_special_V.to(device), self.ordinary_ids.to(device)
         order_T, ngram_T, *others = random_bits(keys_T, "order", "n-gram", "random token", "replacement")
-        positions_K, weights_K, offsets_host = self._select(batch, order_T, ngram_T)
-        values_K = batch.ids_T[positions_K]
-        token_bits_K, bits_K = (bits_T[positions_K] for bits_T in others)
+        indices_K, weights_K, offsets_host = self._select(batch, order_T, ngram_T)
+        values_K = batch.ids_T[indices_K]
+        token_bits_K, bits_K = (bits_T[indices_K] for bits_T in others)
         random_K = self.ordinary_ids[token_bits_K * len(self.ordinary_ids) >> NUM_BITS]
         fractions = np.cumsum([self.settings.mask_fraction, self.settings.random_fraction])
         mask_below, random_below = (round(fraction * 2**NUM_BITS) for fraction in fractions.tolist())
         new_K = torch.where(bits_K < random_below, random_K, values_K)
         new_K = torch.where(bits_K < mask_below, self.mask_id, new_K)
         new_K = torch.where(weights_K > 0, new_K, values_K)
-        ids_T = batch.ids_T.scatter(0, positions_K, new_K)
-        return ids_T, Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
+        ids_T = batch.ids_T.scatter(0, indices_K, new_K)
+        return ids_T, Targets(indices_K, values_K, weights_K, offsets_host=offsets_host)
 
     def _select(self, batch: Batch, bits_T: Tensor, ngram_bits_T: Tensor) -> tuple[Tensor, Tensor, np.ndarray]:
-        """Positions, weights and offsets of the selected tokens, as in `Targets`, from the random bits for their order
+        """Indices, weights and offsets of the selected tokens, as in `Targets`, from the random bits for their order
         and for the lengths of n-grams."""
         device = batch.ids_T.device
         lengths = np.diff(batch.offsets_host)
@@ -116,8 +116,8 @@ class Masking:
             order_T = order_T[torch.argsort(is_other_T + 2 * sequence_T, stable=True)]
         index_in_sequence_host = np.arange(offsets_host[-1]) - np.repeat(offsets_host[:-1], num_selected)
         index_host = np.repeat(batch.offsets_host[:-1], num_selected) + index_in_sequence_host
-        positions_K = order_T[to_device(index_host, device)]
-        return positions_K, is_selected_T[positions_K].float(), offsets_host
+        indices_K = order_T[to_device(index_host, device)]
+        return indices_K, is_selected_T[indices_K].float(), offsets_host
 
     def _units(self, batch: Batch, sequence_T: Tensor, is_ordinary_T: Tensor, ngram_bits_T: Tensor) -> Tensor:
         """For each token, the index of the first token of its unit, which is masked as a whole, T."""

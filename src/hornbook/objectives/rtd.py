@@ -187,7 +187,7 @@ class RtdObjective(VocabularyObjective):
         """Targets of `mlm`, of `rtd` (every token) and, under `noise_seeds`, the random numbers that seed the noise."""
         keys_T = token_keys(batch, seed)
         ids_T, mlm = self.masking.prepare(batch, keys_T)
-        seeds_K = random_bits(keys_T[mlm.positions_K], "guess")[0] - 2**31
+        seeds_K = random_bits(keys_T[mlm.indices_K], "guess")[0] - 2**31
         targets = {"mlm": mlm, "noise_seeds": dataclasses.replace(mlm, values_K=seeds_K)}
         targets[self.term] = all_token_targets(batch) if self.wants_every_token else mlm
         if self.settings.correction:
@@ -226,13 +226,13 @@ class RtdObjective(VocabularyObjective):
         if "policy" in self.weights:
             sums |= self._adversarial(model, x_TD, corrupted, step_inputs)
         if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
-            logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.positions_K])
+            logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.indices_K])
             sums |= term_metrics(self.settings.sentence, logits_N2, sentence)
         return sums
 
     def _corrupted(self, model: ElectraPair, step_inputs: StepInputs) -> _Corrupted:
         mlm = step_inputs.targets["mlm"]
-        x_KD = model.generator(step_inputs.batch).index_select(0, mlm.positions_K)
+        x_KD = model.generator(step_inputs.batch).index_select(0, mlm.indices_K)
         logits_KV = model.generator.mlm_logits(x_KD)
         seeds_K = step_inputs.targets["noise_seeds"].values_K
         samples_K = self.sample_tokens(logits_KV.detach(), seeds_K, self.settings.temperature)
@@ -254,8 +254,8 @@ class RtdObjective(VocabularyObjective):
             num = min(len(x_KD), len(targets.weights_K))
             x_KD, original_K, text_K, weights_K = x_KD[:num], original_K[:num], text_K[:num], targets.weights_K[:num]
         else:
-            x_KD, weights_K = x_KD.index_select(0, targets.positions_K), targets.weights_K
-            original_K, text_K = original_K[targets.positions_K], text_K[targets.positions_K]
+            x_KD, weights_K = x_KD.index_select(0, targets.indices_K), targets.weights_K
+            original_K, text_K = original_K[targets.indices_K], text_K[targets.indices_K]
         is_replaced_K = text_K != original_K
         if self.settings.discriminator_task == "replace-mlm":
             logits_KV = upcast(model.discriminator.mlm_logits(x_KD))
@@ -283,7 +283,7 @@ class RtdObjective(VocabularyObjective):
     def _correction(self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, mlm: Targets) -> _DiscriminatorTerm:
         """Losses of predicting the original masked tokens by copying or predicting; no gradient goes to the `rtd`
         logits (Meng et al. 2021, arXiv 2102.08473, "corrective language modeling")."""
-        x_KD = x_TD.index_select(0, mlm.positions_K)
+        x_KD = x_TD.index_select(0, mlm.indices_K)
         with torch.no_grad():
             scores_K = upcast(model.discriminator.rtd_logits(x_KD))
         logits_KV = model.discriminator.mlm_logits(x_KD)
@@ -301,7 +301,7 @@ class RtdObjective(VocabularyObjective):
         """
         targets = step_inputs.targets["policy"]
         with torch.no_grad():
-            scores_K = upcast(model.discriminator.rtd_logits(x_TD.index_select(0, targets.positions_K)))
+            scores_K = upcast(model.discriminator.rtd_logits(x_TD.index_select(0, targets.indices_K)))
             is_replaced_K = (corrupted.samples_K != targets.values_K).to(scores_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
         expected_K = upcast(model.generator.reward(corrupted.x_KD.detach())[:, 0])
@@ -317,8 +317,8 @@ class RtdObjective(VocabularyObjective):
 def replace_at_targets(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Tensor:
     """The text with `values_K` at the positions of the targets, except those of weight 0."""
     beyond = len(ids_T)
-    positions_K = torch.where(targets.weights_K > 0, targets.positions_K, beyond)
-    return F.pad(ids_T, (0, 1)).scatter(0, positions_K, values_K)[:beyond]
+    indices_K = torch.where(targets.weights_K > 0, targets.indices_K, beyond)
+    return F.pad(ids_T, (0, 1)).scatter(0, indices_K, values_K)[:beyond]
 
 
 def copy_or_predict_loss(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:

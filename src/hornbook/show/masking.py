@@ -30,7 +30,7 @@ LAYOUTS = {
     "nsp": "next-sentence prediction (BERT): half of the second segments follow the first, half are random",
     "sop": "sentence-order prediction (ALBERT): two consecutive segments, half of them swapped",
     "pairs": "two segments without a sentence task (ELECTRA)",
-    "packed": "full sentences, across documents (RoBERTa)",
+    "full-sentences": "full sentences, across documents (RoBERTa)",
     "documents": "left to right (GPT): every token predicts the next one",
 }
 LABELS = {
@@ -90,13 +90,13 @@ def show_replaced(
     step = RtdObjective(masking_of(tokenizer, settings)).prepare(batch, seed)
     masks, original_T = step.targets["mlm"], batch.ids_T
     step_batch = step.batch.to(model.device)
-    logits_KV = masked_lm.mlm_logits(masked_lm(step_batch)[masks.positions_K.to(model.device)])
+    logits_KV = masked_lm.mlm_logits(masked_lm(step_batch)[masks.indices_K.to(model.device)])
     logits_KV = logits_KV[:, : tokenizer.vocab_size].float().cpu()
     text_T = replace_at_targets(step.batch.ids_T, masks, sample_tokens(logits_KV, step.targets["noise_seeds"].values_K))
     judged = step_batch.with_values("tokens", ids_T=text_T.to(model.device))
     replaced_T = torch.sigmoid(model.model.rtd_logits(model.model(judged)).float()).cpu()
 
-    masked_at = set(masks.positions_K[masks.weights_K > 0].tolist())
+    masked_at = set(masks.indices_K[masks.weights_K > 0].tolist())
     strips, num_right = [], 0
     masked = masked_cells(tokenizer, batch, step.batch.ids_T, masks)
     for number, (start, stop) in enumerate(bounds(batch), 1):
@@ -187,7 +187,7 @@ def bounds(batch: Batch) -> Sequence[tuple[int, int]]:
 def masked_cells(tokenizer: Tokenizer, batch: Batch, ids_T: torch.Tensor, targets: Targets) -> list[Cell]:
     """The tokens of a masked batch: predicted ones have the original as note."""
     cells = token_cells(tokenizer, ids_T.tolist(), batch.word_starts_T.tolist())
-    for position in targets.positions_K[targets.weights_K > 0].tolist():
+    for position in targets.indices_K[targets.weights_K > 0].tolist():
         token, original = ids_T[position].item(), batch.ids_T[position].item()
         mark = "masked" if token == tokenizer.mask_id else "kept" if token == original else "random"
         cells[position] = Cell(cells[position].text, mark, readable_token(tokenizer, original))

@@ -21,13 +21,13 @@ from hornbook.batch import TOKENS, Batch, Stream, stream_field, to_offsets
 
 @dataclass(frozen=True)
 class Targets(Stream):
-    """The K targets of one loss term: at token `positions_K` the target `values_K`, with loss weight `weights_K`.
+    """The K targets of one loss term: at token `indices_K` the target `values_K`, with loss weight `weights_K`.
 
     The host knows the number of targets of each sequence without synchronising with the device; a target that turns
     out to be unneeded gets weight 0.
     """
 
-    positions_K: Tensor = stream_field(index_into=TOKENS)  # int64, indices into the packed tokens
+    indices_K: Tensor = stream_field(index_into=TOKENS)  # int64, indices into the packed tokens
     values_K: Tensor  # one value per target, or one row of values
     weights_K: Tensor = stream_field(padding=0)  # float32; 0 or 1, or a class weight
 
@@ -41,17 +41,17 @@ def group_targets(batch: Batch, values: Tensor, weights: Tensor | None = None) -
     have no targets."""
     group_size, num_real = batch.group_size, batch.num_real_sequences // batch.group_size
     offsets_host = np.minimum((np.arange(batch.num_sequences + 1) + group_size - 1) // group_size, num_real)
-    positions = batch.offsets[:-1].long()[::group_size][:num_real]
+    indices = batch.offsets[:-1].long()[::group_size][:num_real]
     weights = torch.ones(num_real, device=values.device) if weights is None else weights
-    return Targets(positions, values, weights, offsets_host=offsets_host)
+    return Targets(indices, values, weights, offsets_host=offsets_host)
 
 
 def first_token_targets(batch: Batch) -> Targets:
     """One target of value 0 per real sequence, at its first token."""
-    positions = batch.offsets[: batch.num_real_sequences].long()
+    indices = batch.offsets[: batch.num_real_sequences].long()
     offsets_host = np.minimum(np.arange(batch.num_sequences + 1), batch.num_real_sequences)
-    weights = torch.ones_like(positions, dtype=torch.float32)
-    return Targets(positions, torch.zeros_like(positions), weights, offsets_host=offsets_host)
+    weights = torch.ones_like(indices, dtype=torch.float32)
+    return Targets(indices, torch.zeros_like(indices), weights, offsets_host=offsets_host)
 
 
 def all_token_targets(batch: Batch) -> Targets:
@@ -69,8 +69,8 @@ def next_token_targets(batch: Batch) -> Targets:
         return next_tokens(batch)
     values_K = batch.labels_T[: batch.num_real_tokens]
     offsets_host = np.minimum(batch.offsets_host, batch.num_real_tokens)
-    positions_K = torch.arange(len(values_K), device=values_K.device)
-    return Targets(positions_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)
+    indices_K = torch.arange(len(values_K), device=values_K.device)
+    return Targets(indices_K, values_K.clamp(min=0), (values_K >= 0).float(), offsets_host=offsets_host)
 
 
 def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
@@ -87,10 +87,10 @@ def next_tokens(batch: Batch, each_sequence_once: bool = False) -> Targets:
     )
     # Target k is as far into its sequence as k is past the first target of that sequence.
     offsets_N = starts_N - (num_targets_N.cumsum(0) - num_targets_N)
-    positions_K = torch.arange(len(sequence_K), device=device) + offsets_N[sequence_K]
-    values_K = batch.ids_T[positions_K + 1]
+    indices_K = torch.arange(len(sequence_K), device=device) + offsets_N[sequence_K]
+    values_K = batch.ids_T[indices_K + 1]
     weights_K = 1 / num_targets_N[sequence_K] if each_sequence_once else torch.ones(len(values_K), device=device)
-    return Targets(positions_K, values_K, weights_K, offsets_host=offsets_host)
+    return Targets(indices_K, values_K, weights_K, offsets_host=offsets_host)
 
 
 @dataclass(frozen=True)

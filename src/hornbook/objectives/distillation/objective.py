@@ -213,7 +213,7 @@ class Distillation:
         ours = student.vectors(match.quantity, student_layer)
         theirs = teacher.vectors(match.quantity, teacher_layer)
         if match.tokens == "first":
-            ours, theirs = (each.index_select(0, targets.positions_K) for each in (ours, theirs))
+            ours, theirs = (each.index_select(0, targets.indices_K) for each in (ours, theirs))
             weights_K = targets.weights_K
         else:
             weights_K = _up_to(targets.weights_K, len(ours))
@@ -287,7 +287,7 @@ class CorpusDistillation(VocabularyObjective, Distillation):
     def _hard_label_logits(self, forward: ForwardPass) -> tuple[Tensor, Targets]:
         """The student's logits at the targets of the hard-label loss, and these targets."""
         targets = forward.step_inputs.targets[self.hard_label_term]
-        x_KD = forward.student.x_TD.index_select(0, targets.positions_K)
+        x_KD = forward.student.x_TD.index_select(0, targets.indices_K)
         return self._logits(forward.model.student, x_KD), targets
 
     def _hard_label_sum(self, forward: ForwardPass) -> Tensor:
@@ -307,7 +307,7 @@ class CorpusDistillation(VocabularyObjective, Distillation):
             num = min(len(ours), len(weights_K))
             ours, theirs, weights_K = ours[:num], theirs[:num], weights_K[:num]
         else:
-            ours, theirs = (each.index_select(0, targets.positions_K) for each in (ours, theirs))
+            ours, theirs = (each.index_select(0, targets.indices_K) for each in (ours, theirs))
         with torch.no_grad():
             theirs_KV = self._logits(forward.model.teacher, theirs)
         losses_K = self.row_losses(match.loss, self._logits(forward.model.student, ours), theirs_KV, match.temperature)

@@ -137,13 +137,13 @@ class WordFilling:
     def _likeliest(self, masked: list[_Masked]) -> list[list[int]]:
         """The ids of the likeliest tokens at the masked position of each text."""
         batch = pack([copy.ids for copy in masked], [copy.segments for copy in masked])
-        positions_K = torch.from_numpy(batch.offsets_host[:-1] + np.array([copy.position for copy in masked]))
-        batch.ids_T[positions_K] = self.tokenizer.mask_id
+        indices_K = torch.from_numpy(batch.offsets_host[:-1] + np.array([copy.position for copy in masked]))
+        batch.ids_T[indices_K] = self.tokenizer.mask_id
         device = next(self.masked_lm.parameters()).device
         self.num_tokens += batch.num_tokens
         with self.autocast():
             x_TD = self.masked_lm(batch.to(device))
-            logits_KV = self.masked_lm.mlm_logits(x_TD.index_select(0, positions_K.to(device)))
+            logits_KV = self.masked_lm.mlm_logits(x_TD.index_select(0, indices_K.to(device)))
         logits_KV = logits_KV[:, : self.tokenizer.vocab_size].float()
         return logits_KV.topk(min(self.num_candidates, logits_KV.shape[1])).indices.tolist()
 

@@ -37,10 +37,10 @@ class DataSettings(ValidatedSettings, group="data"):
         "after the steps on short sequences, set the position embeddings beyond short_length to repetitions of the "
         "trained ones; false: they stay as they were initialised, as published",
     )
-    layout: Literal["packed", "pairs"] | None = setting(
+    layout: Literal["full-sentences", "pairs"] | None = setting(
         None,
-        "packed: full sentences across documents; pairs: two segments of one document; none: pairs if there is a "
-        "sentence task, else packed",
+        "full-sentences: across documents (RoBERTa); pairs: two segments of one document; none: pairs if there is a "
+        "sentence task, else full-sentences",
     )
     short_sequence_probability: float = setting(
         0.1, "probability that a pair has a random shorter length (ELECTRA: 0.05)", low=0, high=1
@@ -119,9 +119,9 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             return
         sentence = self.objective.sentence
         self._check_direction(sentence)
-        if sentence != "none" and self.data.layout == "packed":
+        if sentence != "none" and self.data.layout == "full-sentences":
             raise ValueError(
-                f"objective.sentence={sentence} needs pairs of segments, but data.layout=packed makes none: "
+                f"objective.sentence={sentence} needs pairs of segments, but data.layout=full-sentences makes none: "
                 "set data.layout=pairs, or objective.sentence=none"
             )
 
@@ -210,7 +210,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             return "documents"
         if self.objective.sentence != "none":
             return self.objective.sentence
-        return self.data.layout or "packed"
+        return self.data.layout or "full-sentences"
 
     def planned_flops(self, minutes: float | None = None, teacher: TransformerConfig | None = None) -> float:
         """Model FLOPs of the whole run, including the teacher's forward passes. With `minutes`, an estimate: the FLOPs
