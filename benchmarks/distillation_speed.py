@@ -154,7 +154,7 @@ def main() -> None:
     args = parser.parse_args()
     runtime = choose_runtime(RuntimeSettings(), 0.0)
     configure_torch(runtime)
-    print(f"{runtime.reason}; torch {torch.__version__}", flush=True)
+    print(f"{runtime.description}; torch {torch.__version__}", flush=True)
     for name in args.teachers.split(","):
         found = measured(name, args, runtime)
         print(json.dumps({"teacher": name} | found), flush=True)

@@ -15,7 +15,7 @@ from hornbook.runs.finetuning.single_run import open_and_run, run_once
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.records import DataSet
 from hornbook.tasks.spec import head_config_for, make_task
-from hornbook.train.job import Status
+from hornbook.train.job import TrainingProgress
 
 NEVER = 1_000_000_000  # steps
 
@@ -28,9 +28,9 @@ class Clock:
         self.seen: list[tuple[int, float]] = []  # steps done, seconds since the beginning
         self.num_steps = 0
 
-    def __call__(self, status: Status) -> None:
-        self.seen.append((status.step, time.perf_counter() - self.began))
-        self.num_steps = status.num_steps
+    def __call__(self, progress: TrainingProgress) -> None:
+        self.seen.append((progress.step, time.perf_counter() - self.began))
+        self.num_steps = progress.num_steps
 
     def seconds_at(self, step: int) -> tuple[int, float]:
         """The time at which `step` or more steps were done, with their number first."""

@@ -123,7 +123,7 @@ def main() -> None:
     configure_torch(runtime)
     matmul = matmul_rate(runtime.device)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    print(f"{captured.reason}; {versions}; matmul {matmul:.0f} TFLOP/s")
+    print(f"{captured.description}; {versions}; matmul {matmul:.0f} TFLOP/s")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=8)

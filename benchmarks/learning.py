@@ -164,7 +164,7 @@ def main() -> None:
     args = parser.parse_args()
     runtime = choose_runtime(RuntimeSettings(compile="no"), 0)
     configure_torch(runtime)
-    print(runtime.reason, "torch", torch.__version__, "transformers", transformers.__version__)
+    print(runtime.description, "torch", torch.__version__, "transformers", transformers.__version__)
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=2)
         shared = Comparison(args, Corpus(folder), runtime)

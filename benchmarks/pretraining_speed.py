@@ -160,7 +160,7 @@ def main() -> None:
     configure_torch(runtime)
     matmul = matmul_rate(runtime.device)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    print(f"{runtime.reason}; {versions}; matmul {matmul:.0f} TFLOP/s")
+    print(f"{runtime.description}; {versions}; matmul {matmul:.0f} TFLOP/s")
     with tempfile.TemporaryDirectory() as folder:
         build_corpus([args.data], args.vocabulary, folder, workers=8)
         corpus = Corpus(folder)

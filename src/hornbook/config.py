@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 S = TypeVar("S")
 MAX_SHOWN = 60  # characters of a wrong value in an error
-MANY = 1_000_000_000  # upper limit of counts, larger than any in practice
+MAX_COUNT = 1_000_000_000  # upper limit of counts, larger than any in practice
 LARGEST_SEED = 2**64 - 1
 BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
@@ -57,11 +57,11 @@ class Range(NamedTuple):
     def check(self, value: float, name: str) -> None:
         lower, upper = (("at least", self.low), ("above", self.above)), (("at most", self.high), ("below", self.below))
         if (self.low is not None and value < self.low) or (self.above is not None and value <= self.above):
-            raise ValueError(f"{name} must be {_describe_bounds(*lower)}, not {shown(value)}")
+            raise ValueError(f"{name} must be {_describe_bounds(*lower)}, not {short_repr(value)}")
         is_inside = (self.high is None or value <= self.high) and (self.below is None or value < self.below)
         if not is_inside or (isinstance(value, float) and not math.isfinite(value)):
             bounds = _describe_bounds(*lower, *upper) or "a finite number"
-            raise ValueError(f"{name} must be {bounds}, not {shown(value)}")
+            raise ValueError(f"{name} must be {bounds}, not {short_repr(value)}")
 
 
 def _describe_bounds(*bounds: tuple[str, float | None]) -> str:
@@ -72,7 +72,7 @@ def _describe_bounds(*bounds: tuple[str, float | None]) -> str:
     )
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A wrong value as text for an error message: 0 for 0.0, truncated to 60 characters."""
     text = repr(value).removesuffix(".0") if isinstance(value, float) else repr(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
@@ -155,7 +155,7 @@ def checked(value: Any, kind: Any, name: str, **bounds: float | None) -> Any:
     else:
         is_valid = kind not in (int, float) and origin is not tuple and isinstance(value, origin or kind)
     if not is_valid:
-        raise ValueError(f"{name} must be {_describe_kind(kind)}, not {shown(value)}")
+        raise ValueError(f"{name} must be {_describe_kind(kind)}, not {short_repr(value)}")
     return value
 
 
@@ -172,7 +172,7 @@ def _describe_kind(kind: Any) -> str:
         return "one of " + ", ".join(typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
         return "a list"
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
     return names.get(kind, "a table of settings")
 
 
@@ -289,7 +289,7 @@ def parsed(text: str, kind: Any, name: str) -> Any:
             if not math.isnan(number := float(text)):
                 return number
     if kind in (bool, int, float) or (origin is Literal and text not in arguments):
-        raise ValueError(f"{name} must be {_describe_kind(kind)}, not {shown(text)}")
+        raise ValueError(f"{name} must be {_describe_kind(kind)}, not {short_repr(text)}")
     return text
 
 
@@ -307,7 +307,7 @@ def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kind
             raise _unknown(prefix + name, [prefix + known for known in hints])
         if dataclasses.is_dataclass(group := kinds.get(name, hints[name])):
             if not isinstance(value, Mapping):
-                raise ValueError(f"{prefix}{name} must be a table of settings, not {shown(value)}")
+                raise ValueError(f"{prefix}{name} must be a table of settings, not {short_repr(value)}")
             value = from_dict(group, value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
             item_kind = (*typing.get_args(group), None)[0]

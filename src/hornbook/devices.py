@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hornbook.config import shown
+from hornbook.config import short_repr
 
 GIB = 2**30
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -23,7 +23,7 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 def chosen_device(requested: str = "auto") -> str:
     """The requested device; "auto" is a GPU if there is one, else the CPU. An unavailable device is a ValueError."""
     if not DEVICE.fullmatch(requested):
-        raise ValueError(f"there is no device {shown(requested)} here: use auto, cpu or cuda")
+        raise ValueError(f"there is no device {short_repr(requested)} here: use auto, cpu or cuda")
     if requested.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(f"device {requested} was requested, but torch finds no GPU on this machine: use cpu")
     if requested.startswith("cuda:") and int(requested.removeprefix("cuda:")) >= (num := torch.cuda.device_count()):

@@ -23,7 +23,7 @@ from hornbook.lifecycle.requests import SETTING_OF
 if TYPE_CHECKING:
     from hornbook.data.build import BuildProgress
     from hornbook.data.web.build import WebProgress
-    from hornbook.train.job import Status
+    from hornbook.train.job import TrainingProgress
 
 
 def _console(stderr: bool) -> Console:
@@ -124,8 +124,8 @@ def rounded_duration(seconds: float) -> str:
 
 
 class TrainingDisplay:
-    """Shows each `Status` of the training loop: step, losses, tokens per second, time left. Of several runs in
-    sequence, the bar shows the current one. By default there is a live bar on a terminal, unless the log is off."""
+    """Shows each `TrainingProgress`: step, losses, tokens per second, time left. Of several runs in sequence, the bar
+    shows the current one. By default there is a live bar on a terminal, unless the log is off."""
 
     def __init__(self, is_live: bool | None = None) -> None:
         self.is_live = _is_live() if is_live is None else is_live
@@ -153,50 +153,50 @@ class TrainingDisplay:
         elif self.pending:
             log(self.pending)
 
-    def __call__(self, status: "Status") -> None:
-        validation = {name: value for name, value in status.values.items() if name.startswith("validation_")}
+    def __call__(self, progress: "TrainingProgress") -> None:
+        validation = {name: value for name, value in progress.values.items() if name.startswith("validation_")}
         if validation != self.validation:
-            self.validated_at = status.step if self.validation is not None else None  # a resumed run has earlier ones
+            self.validated_at = progress.step if self.validation is not None else None  # a resumed run has earlier ones
             self.validation = validation
-        text = self._text(status)
-        if status.message:
-            log(status.message)
+        text = self._text(progress)
+        if progress.message:
+            log(progress.message)
         if self.is_live:
             if self.task is None:
-                self.task = self.progress.add_task("", total=status.num_steps, text="")
-            self.progress.update(self.task, total=status.num_steps, completed=status.step, text=text)
+                self.task = self.progress.add_task("", total=progress.num_steps, text="")
+            self.progress.update(self.task, total=progress.num_steps, completed=progress.step, text=text)
             return
-        self.pending = f"{status.unit} {status.step:,} of {status.num_steps:,}  {text}".rstrip()
+        self.pending = f"{progress.unit} {progress.step:,} of {progress.num_steps:,}  {text}".rstrip()
         # The last step may be reported twice, the second time with its validation: it is logged in __exit__.
-        is_last = status.step == status.num_steps
-        if (self._is_due(status) and not is_last) or (is_last and status.unit != "step"):
+        is_last = progress.step == progress.num_steps
+        if (self._is_due(progress) and not is_last) or (is_last and progress.unit != "step"):
             log(self.pending)
-            self.logged_at, self.logged_step, self.pending = time.monotonic(), status.step, None
+            self.logged_at, self.logged_step, self.pending = time.monotonic(), progress.step, None
             self.logged_validation = validation
 
-    def _is_due(self, status: "Status") -> bool:
+    def _is_due(self, progress: "TrainingProgress") -> bool:
         """Whether a line is logged, without a terminal: not more often than every few seconds and 20 times per run, but
         at least every ten minutes."""
-        seconds, steps = time.monotonic() - self.logged_at, status.step - self.logged_step
+        seconds, steps = time.monotonic() - self.logged_at, progress.step - self.logged_step
         # steps < 0: the display now shows the next run.
-        are_enough = not 0 <= steps < status.num_steps / MAX_LINES or not self.logged_at
+        are_enough = not 0 <= steps < progress.num_steps / MAX_LINES or not self.logged_at
         return seconds >= (LINE_EVERY_SECONDS if are_enough else RARELY_SECONDS)
 
-    def _text(self, status: "Status") -> str:
-        values = status.values
+    def _text(self, progress: "TrainingProgress") -> str:
+        values = progress.values
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
         is_logged = not self.is_live and self.validation == self.logged_validation
-        if (name := f"validation_{status.metric_for_best}") in values and not is_logged:
-            is_loss, value = status.metric_for_best == "loss", values[name]
-            text = f"validation {value:.2f}" if is_loss else f"dev {status.metric_for_best} {value:.4g}"
-            is_earlier = self.validated_at is not None and self.validated_at < status.step
+        if (name := f"validation_{progress.metric_for_best}") in values and not is_logged:
+            is_loss, value = progress.metric_for_best == "loss", values[name]
+            text = f"validation {value:.2f}" if is_loss else f"dev {progress.metric_for_best} {value:.4g}"
+            is_earlier = self.validated_at is not None and self.validated_at < progress.step
             parts.append(f"{text} (step {self.validated_at:,})" if is_earlier else text)
-        if status.tokens_per_second:
-            parts.append(f"{short(status.tokens_per_second)} tokens/s")
-        if status.step == status.num_steps:
+        if progress.tokens_per_second:
+            parts.append(f"{short(progress.tokens_per_second)} tokens/s")
+        if progress.step == progress.num_steps:
             parts.append("done")
-        elif math.isfinite(status.seconds_left):
-            parts.append(f"{rounded_duration(status.seconds_left)} left")
+        elif math.isfinite(progress.seconds_left):
+            parts.append(f"{rounded_duration(progress.seconds_left)} left")
         return "  ".join(parts)
 
 

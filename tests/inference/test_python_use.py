@@ -8,7 +8,7 @@ from finetuned import encoder, finetuned, labelled_texts, tagged_words
 
 import hornbook
 from hornbook import terminal
-from hornbook.train.job import Status
+from hornbook.train.job import TrainingProgress
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_the_bar_follows_runs_of_different_lengths():
     display = terminal.TrainingDisplay()
     display.is_live = True
     for step, num_steps in ((5, 5), (1, 8)):
-        display(Status(step, num_steps, {}, 0.0, 0.0))
+        display(TrainingProgress(step, num_steps, {}, 0.0, 0.0))
     (task,) = display.progress.tasks
     assert (task.completed, task.total, task.finished) == (1, 8, False)
 
@@ -136,7 +136,7 @@ def test_an_earlier_validation_is_shown_with_its_step(monkeypatch):
     monkeypatch.setattr(terminal, "MAX_LINES", 3)
     for step in range(1, 9):
         validation = {"validation_loss": 0.5} if step > 1 else {}
-        display(Status(step, 9, {"loss": 1.0} | validation, 0.0, float("inf")))
+        display(TrainingProgress(step, 9, {"loss": 1.0} | validation, 0.0, float("inf")))
     assert [line.partition("1.00")[2].strip() for line in lines] == ["", "validation 0.50 (step 2)", ""]
 
 
@@ -147,7 +147,9 @@ def test_without_a_terminal_a_run_logs_about_twenty_lines(monkeypatch):
     with terminal.TrainingDisplay(is_live=False) as display:
         for step in [*range(1, 501), *range(1, 501)]:  # two runs in sequence
             display(
-                Status(step, 500, {"loss": 1.0, "validation_accuracy": 0.6333}, 0.0, 9.0, metric_for_best="accuracy")
+                TrainingProgress(
+                    step, 500, {"loss": 1.0, "validation_accuracy": 0.6333}, 0.0, 9.0, metric_for_best="accuracy"
+                )
             )
     assert 38 <= len(lines) <= 42 and lines[-1] == "step 500 of 500  loss 1.00  done"
     assert sum("accuracy" in line for line in lines) == 1

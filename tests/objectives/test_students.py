@@ -248,8 +248,8 @@ def test_settings_change_a_recipe():
         ('{"matches": [], "hard_label_weight": "1"}', "a recipe is"),
         ('{"matches": [{"quantity": "logits"}], "settings": 3}', "a recipe is"),
         ('{"matches": [{"quantity": "logits", "weight": "2"}]}', r"match\.weight must be a number, not '2'"),
-        ('{"matches": [{"quantity": "attention", "heads": 4}]}', r"match\.heads must be a text, not 4"),
-        ('{"matches": [{"quantity": "hidden", "layers": [1, 2]}]}', r"match\.layers must be a text, not \(1, 2\)"),
+        ('{"matches": [{"quantity": "attention", "heads": 4}]}', r"match\.heads must be a string, not 4"),
+        ('{"matches": [{"quantity": "hidden", "layers": [1, 2]}]}', r"match\.layers must be a string, not \(1, 2\)"),
     ],
 )
 def test_a_recipe_that_is_written_wrong_is_refused_in_words(written, said):

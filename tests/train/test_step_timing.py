@@ -51,8 +51,8 @@ def test_steps_that_capture_are_timed_again(monkeypatch, num_buckets):
     monkeypatch.setattr(step_timing, "current_ranks", lambda: SimpleNamespace(own_part=lambda make: make))
     settings = small_settings()
     runtime = SimpleNamespace(device=SimpleNamespace(type="cpu"), compiles=False)
-    for most_seconds in (0.0, 1000.0):
-        assert step_timing.seconds_per_step(job, settings, runtime, range(12), most_seconds) == 2
+    for max_seconds in (0.0, 1000.0):
+        assert step_timing.seconds_per_step(job, settings, runtime, range(12), max_seconds) == 2
         assert SlowAtFirst.is_closed
 
 
@@ -74,7 +74,7 @@ def test_short_steps_of_a_gpu_are_queued_without_waiting_for_each(monkeypatch):
     batch = SimpleNamespace(to=lambda device: batch)
     job = SimpleNamespace(module=SimpleNamespace(to=lambda device: None), model=None, make_batch=lambda number: batch)
     gpu, cpu = (SimpleNamespace(device=SimpleNamespace(type=name), compiles=False) for name in ("cuda", "cpu"))
-    seconds = step_timing.seconds_per_step(job, small_settings(), gpu, range(10), most_seconds=1000.0)
+    seconds = step_timing.seconds_per_step(job, small_settings(), gpu, range(10), max_seconds=1000.0)
     assert seconds == pytest.approx(0.010 + 0.005 / 10)
     assert step_timing.seconds_per_step(job, small_settings(), cpu, range(10), 1000.0) == pytest.approx(0.010)
 
@@ -89,10 +89,10 @@ def test_steps_are_timed_with_activations_recomputed_if_the_run_does_so(monkeypa
     for _ in range(2):
         runs.clear()
         settings = small_settings(parallel=ParallelSettings(activation_checkpointing=True))
-        step_timing.seconds_per_step(job, settings, CPU, [0], most_seconds=60.0)
+        step_timing.seconds_per_step(job, settings, CPU, [0], max_seconds=60.0)
         assert len(runs) == 2 * 2  # a step is taken twice, with a forward pass and the same one in the backward pass
     runs.clear()
-    step_timing.seconds_per_step(job, settings, CPU, [0, 1, 2], most_seconds=0.0)
+    step_timing.seconds_per_step(job, settings, CPU, [0, 1, 2], max_seconds=0.0)
     assert len(runs) == 2  # there is no time to take another
 
 

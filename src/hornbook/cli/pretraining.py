@@ -268,7 +268,7 @@ def plan_command(
             (
                 each.shares,
                 binary_size(each.state_bytes),
-                fitting(each.most_tokens),
+                fitting(each.max_tokens),
                 fitting(each.most_recomputed),
             )
             for each in planned.sharding

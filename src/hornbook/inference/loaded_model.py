@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hornbook.batch import length_batches, pack
-from hornbook.config import shown
+from hornbook.config import short_repr
 from hornbook.devices import device_of, evaluation_mode
 from hornbook.interop.folder import save_model
 from hornbook.interop.hub import shown_name
@@ -188,11 +188,11 @@ def as_texts(texts: Sequence[str] | str, name: str = "texts") -> list[str]:
     """
     several = [texts] if isinstance(texts, str) else texts
     if isinstance(several, bytes | Mapping) or not isinstance(several, Iterable):
-        raise ValueError(f"{name} must be a text or a list of texts, not {shown(texts)}")
+        raise ValueError(f"{name} must be a text or a list of texts, not {short_repr(texts)}")
     several = list(several)
     for i, text in enumerate(several):
         if not isinstance(text, str):
-            raise ValueError(f"{name} must be a text or a list of texts, but item {i} is {shown(text)}")
+            raise ValueError(f"{name} must be a text or a list of texts, but item {i} is {short_repr(text)}")
     return several
 
 

@@ -261,22 +261,24 @@ class RtdObjective(VocabularyObjective):
             logits_KV = upcast(model.discriminator.mlm_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
             return _DiscriminatorTerm(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
-        scores_K = upcast(model.discriminator.rtd_logits(x_KD))
+        rtd_logits_K = upcast(model.discriminator.rtd_logits(x_KD))
         if self.settings.discriminator_task == "all-tokens-mlm":
             return self._copy_or_predict(
-                model.discriminator.mlm_logits(x_KD), scores_K, original_K, is_replaced_K, weights_K
+                model.discriminator.mlm_logits(x_KD), rtd_logits_K, original_K, is_replaced_K, weights_K
             )
-        losses_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K.to(scores_K.dtype), reduction="none")
-        return _DiscriminatorTerm(losses_K, lambda: (scores_K > 0) == is_replaced_K, is_replaced_K, weights_K)
+        losses_K = F.binary_cross_entropy_with_logits(
+            rtd_logits_K, is_replaced_K.to(rtd_logits_K.dtype), reduction="none"
+        )
+        return _DiscriminatorTerm(losses_K, lambda: (rtd_logits_K > 0) == is_replaced_K, is_replaced_K, weights_K)
 
     def _copy_or_predict(
-        self, logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
+        self, logits_KV: Tensor, rtd_logits_K: Tensor, original_K: Tensor, is_replaced_K: Tensor, weights_K: Tensor
     ) -> _DiscriminatorTerm:
         """Losses of a prediction that copies each token or predicts it, as decided by the `rtd` logits."""
-        losses_K = self.copy_or_predict_loss(logits_KV, scores_K, original_K, is_replaced_K)
+        losses_K = self.copy_or_predict_loss(logits_KV, rtd_logits_K, original_K, is_replaced_K)
 
         def is_right_K() -> Tensor:
-            return torch.where(scores_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
+            return torch.where(rtd_logits_K > 0, logits_KV.argmax(-1) == original_K, ~is_replaced_K)
 
         return _DiscriminatorTerm(losses_K, is_right_K, is_replaced_K, weights_K)
 
@@ -285,10 +287,10 @@ class RtdObjective(VocabularyObjective):
         logits (Meng et al. 2021, arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.indices_K)
         with torch.no_grad():
-            scores_K = upcast(model.discriminator.rtd_logits(x_KD))
+            rtd_logits_K = upcast(model.discriminator.rtd_logits(x_KD))
         logits_KV = model.discriminator.mlm_logits(x_KD)
         is_replaced_K = corrupted.samples_K != mlm.values_K
-        return self._copy_or_predict(logits_KV, scores_K, mlm.values_K, is_replaced_K, mlm.weights_K)
+        return self._copy_or_predict(logits_KV, rtd_logits_K, mlm.values_K, is_replaced_K, mlm.weights_K)
 
     def _adversarial(
         self, model: ElectraPair, x_TD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs
@@ -301,9 +303,9 @@ class RtdObjective(VocabularyObjective):
         """
         targets = step_inputs.targets["policy"]
         with torch.no_grad():
-            scores_K = upcast(model.discriminator.rtd_logits(x_TD.index_select(0, targets.indices_K)))
-            is_replaced_K = (corrupted.samples_K != targets.values_K).to(scores_K.dtype)
-            rewards_K = F.binary_cross_entropy_with_logits(scores_K, is_replaced_K, reduction="none")
+            rtd_logits_K = upcast(model.discriminator.rtd_logits(x_TD.index_select(0, targets.indices_K)))
+            is_replaced_K = (corrupted.samples_K != targets.values_K).to(rtd_logits_K.dtype)
+            rewards_K = F.binary_cross_entropy_with_logits(rtd_logits_K, is_replaced_K, reduction="none")
         expected_K = upcast(model.generator.reward(corrupted.x_KD.detach())[:, 0])
         advantages_K = rewards_K + F.logsigmoid(expected_K.detach())
         surprisals_K = F.cross_entropy(upcast(corrupted.logits_KV), corrupted.samples_K, reduction="none")
@@ -321,11 +323,11 @@ def replace_at_targets(ids_T: Tensor, targets: Targets, values_K: Tensor) -> Ten
     return F.pad(ids_T, (0, 1)).scatter(0, indices_K, values_K)[:beyond]
 
 
-def copy_or_predict_loss(logits_KV: Tensor, scores_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
+def copy_or_predict_loss(logits_KV: Tensor, rtd_logits_K: Tensor, original_K: Tensor, is_replaced_K: Tensor) -> Tensor:
     """- log p(token), K, where p(token) = p(copy) x [token is in the text] + (1 - p(copy)) x softmax(token) and
-    1 - p(copy) = sigmoid of the `rtd` logits `scores_K`."""
-    predicted_K = F.logsigmoid(scores_K) - F.cross_entropy(upcast(logits_KV), original_K, reduction="none")
-    copied_K = F.logsigmoid(-scores_K).masked_fill(is_replaced_K, -torch.inf)
+    1 - p(copy) = sigmoid of the `rtd` logits `rtd_logits_K`."""
+    predicted_K = F.logsigmoid(rtd_logits_K) - F.cross_entropy(upcast(logits_KV), original_K, reduction="none")
+    copied_K = F.logsigmoid(-rtd_logits_K).masked_fill(is_replaced_K, -torch.inf)
     return -torch.logaddexp(predicted_K, copied_K)
 
 

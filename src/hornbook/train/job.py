@@ -45,7 +45,7 @@ class TrainingJob:
     def objective(self) -> Objective:
         return self.module.objective
 
-    def is_better(self, metrics: dict[str, float], than: "State") -> bool:
+    def is_better(self, metrics: dict[str, float], than: "LoopState") -> bool:
         """Whether a validation is better than the best so far."""
         value = metrics[self.metric_for_best]
         if than.best is None:
@@ -57,7 +57,7 @@ class TrainingJob:
 
 
 @dataclass
-class Status:
+class TrainingProgress:
     """The progress of a run, passed to `on_progress`."""
 
     step: int
@@ -71,7 +71,7 @@ class Status:
 
 
 @dataclass
-class State:
+class LoopState:
     """The part of the loop's state that is written to `state.json`."""
 
     step: int = 0  # updates done
@@ -128,11 +128,11 @@ class Stopped(RuntimeError):
         return f"stopped at step {self.outcome.step:,} and saved: {how}"
 
 
-OnProgress = Callable[[Status], bool | None]  # returning True stops the run, with everything saved
+OnProgress = Callable[[TrainingProgress], bool | None]  # returning True stops the run, with everything saved
 
 
 def preparation_progress(on_progress: OnProgress, unit: str, first: int = 0) -> Callable[..., None]:
-    """A function that takes (number done, total number, tokens read so far) and reports them as a `Status`, with the
+    """A function that takes (number done, total number, tokens read so far) and reports a `TrainingProgress`, with the
     time left at the speed so far. `first` were done before; after the last one, it starts again for other data."""
     started = time.monotonic()
 
@@ -140,7 +140,7 @@ def preparation_progress(on_progress: OnProgress, unit: str, first: int = 0) -> 
         nonlocal started, first
         seconds = max(time.monotonic() - started, 1e-9)
         left = seconds * (total - num_done) / (num_done - first) if num_done > first else math.inf
-        on_progress(Status(num_done, total, {}, num_tokens / seconds, left, unit=unit))
+        on_progress(TrainingProgress(num_done, total, {}, num_tokens / seconds, left, unit=unit))
         if num_done == total:
             started, first = time.monotonic(), 0
 

@@ -16,7 +16,7 @@ from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.ema import WEIGHTS, AveragedWeights
-from hornbook.train.job import OnProgress, Outcome, State, Status, Stopped, TrainingJob
+from hornbook.train.job import LoopState, OnProgress, Outcome, Stopped, TrainingJob, TrainingProgress
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
 from hornbook.train.metrics_log import MetricsLog, NoLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
@@ -57,7 +57,7 @@ class _Loop:
             if ranks.is_main:
                 self.checkpoints.drop_old()
         self._set_up()
-        self.state = State(micro_tokens=settings.batch.micro_tokens)
+        self.state = LoopState(micro_tokens=settings.batch.micro_tokens)
         self.spike_detector = LossSpikeDetector(settings.loss_spike)
         self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
         self.stop: str | None = None  # with several ranks, the signal that all of them know of
@@ -262,8 +262,10 @@ class _Loop:
         seconds_per_step = self.state.seconds / done if done else 0.0
         left = seconds_per_step * (self.num_steps - done)
         speed = self.tokens_per_second
-        status = Status(done, self.num_steps, dict(self.values), speed, left, message, self.job.metric_for_best)
-        if self.on_progress(status) is True:
+        progress = TrainingProgress(
+            done, self.num_steps, dict(self.values), speed, left, message, self.job.metric_for_best
+        )
+        if self.on_progress(progress) is True:
             self.signals.stop = self.signals.stop or "on_progress"
 
     def _log_event(self, event: str, message: str, **values: object) -> None:
@@ -351,7 +353,7 @@ class _Loop:
             self.ema.load(tensors)
             tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
         load_optimizer_tensors(self.trained, self.optimizer, tensors)
-        self.state = State(**state)
+        self.state = LoopState(**state)
         self.spike_detector = LossSpikeDetector(self.settings.loss_spike, **self.state.loss_spike)
         self.stepper.micro_tokens = self.state.micro_tokens
 

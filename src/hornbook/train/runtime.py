@@ -27,7 +27,7 @@ class Runtime:
     compiles: bool
     threads: int
     loader_workers: int
-    reason: str  # one line for the log
+    description: str  # one line for the log
     cuda_graphs: bool = False  # capture whole steps as CUDA graphs, where the objective allows it
     keeps_casts: bool = True  # autocast keeps its copies of weights, 2 bytes per parameter, during a forward pass
 
@@ -42,7 +42,7 @@ class Runtime:
             "device": str(self.device),
             "threads": self.threads,
             "compiles": self.compiles,
-            "reason": self.reason,
+            "reason": self.description,
         }
 
 
@@ -62,7 +62,7 @@ def choose_runtime(
         runtime = _on_cuda(device, settings, planned_flops, threads, recorded.get("compiles"))
     if ranks.size == 1:
         return runtime
-    return replace(runtime, reason=f"{ranks.size} processes, each on {runtime.reason}")
+    return replace(runtime, description=f"{ranks.size} processes, each on {runtime.description}")
 
 
 def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Runtime:
@@ -70,8 +70,8 @@ def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Ru
         raise ValueError("runtime.precision=bfloat16 needs CUDA; on a CPU set runtime.precision=float32")
     compiles = settings.compile == "yes"
     cores = "1 thread" if threads == 1 else f"{threads} threads"
-    reason = f"CPU, {cores}, float32, deterministic" + (", compiled" if compiles else "")
-    return Runtime(device, torch.float32, compiles, threads, max(settings.loader_workers, 0), reason)
+    description = f"CPU, {cores}, float32, deterministic" + (", compiled" if compiles else "")
+    return Runtime(device, torch.float32, compiles, threads, max(settings.loader_workers, 0), description)
 
 
 def _on_cuda(

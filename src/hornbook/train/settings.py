@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hornbook.config import LARGEST_SEED, MANY, ValidatedSettings, setting
+from hornbook.config import LARGEST_SEED, MAX_COUNT, ValidatedSettings, setting
 
 MAX_BATCH_TOKENS = 2**28
 MINUTES_PER_YEAR = 525_600
@@ -49,12 +49,12 @@ class OptimizerSettings(ValidatedSettings, group="optimizer"):
 
 @dataclass(frozen=True)
 class ScheduleSettings(ValidatedSettings, group="schedule"):
-    steps: int = setting(1_000_000, "number of updates", low=1, high=MANY)
+    steps: int = setting(1_000_000, "number of updates", low=1, high=MAX_COUNT)
     warmup_fraction: float = setting(
         0.01, "fraction of the steps in which the learning rate warms up linearly from 0", low=0, below=1
     )
     warmup_steps: int | None = setting(
-        None, "steps of learning-rate warmup; none: from warmup_fraction", low=0, high=MANY
+        None, "steps of learning-rate warmup; none: from warmup_fraction", low=0, high=MAX_COUNT
     )
     decay_in_warmup: bool = setting(
         False, "the decay starts at step 0 and multiplies the warmup, as in ELECTRA; false: it starts after the warmup"
@@ -135,13 +135,13 @@ class BatchSettings(ValidatedSettings, group="batch"):
 
 @dataclass(frozen=True)
 class CheckpointSettings(ValidatedSettings, group="checkpoint"):
-    every_steps: int = setting(1000, "steps between checkpoints; 0: only by minutes", low=0, high=MANY)
+    every_steps: int = setting(1000, "steps between checkpoints; 0: only by minutes", low=0, high=MAX_COUNT)
     every_minutes: float = setting(5.0, "minutes between checkpoints; 0: only by steps", low=0, high=MINUTES_PER_YEAR)
-    keep: int = setting(2, "number of most recent checkpoints to keep", low=1, high=MANY)
+    keep: int = setting(2, "number of most recent checkpoints to keep", low=1, high=MAX_COUNT)
     at_start: bool = setting(True, "save a checkpoint before the first step, so that a rollback is always possible")
     keep_optimizer: bool = setting(True, "keep the optimizer state in the last checkpoint of a finished run")
     keep_at: tuple[int, ...] = setting(
-        (), "steps whose weights are validated and kept permanently in kept/", low=1, high=MANY
+        (), "steps whose weights are validated and kept permanently in kept/", low=1, high=MAX_COUNT
     )
 
 
@@ -152,11 +152,11 @@ class ValidationSettings(ValidatedSettings, group="validation"):
         "steps between validations; none: a twentieth of the steps but at most 1,000, and more if validation would "
         "take over a tenth of the time; in fine-tuning, an epoch",
         low=1,
-        high=MANY,
+        high=MAX_COUNT,
     )
-    tokens: int = setting(262_144, "maximum tokens of held-out text", low=1, high=MANY)
+    tokens: int = setting(262_144, "maximum tokens of held-out text", low=1, high=MAX_COUNT)
     patience: int | None = setting(
-        None, "stop early after this many validations without improvement; none: never", low=1, high=MANY
+        None, "stop early after this many validations without improvement; none: never", low=1, high=MAX_COUNT
     )
 
 
@@ -194,7 +194,7 @@ class RuntimeSettings(ValidatedSettings, group="runtime"):
     loader_workers: int = setting(
         -1, "processes that prepare batches in advance; -1: 0 on a CPU, 4 on CUDA", low=-1, high=256
     )
-    log_every_steps: int = setting(10, "steps between lines of metrics.jsonl", low=1, high=MANY)
+    log_every_steps: int = setting(10, "steps between lines of metrics.jsonl", low=1, high=MAX_COUNT)
     tensorboard: bool = setting(True, "also write the metrics for TensorBoard")
 
 

@@ -22,23 +22,23 @@ MEASURING = "measuring how long a step takes ..."  # a log line
 LONG_RUN = 30 * 60  # seconds; longer runs suggest what would be quicker
 
 
-def num_to_time(num_steps: int, most: int = NUM_TIMED) -> int:
+def num_to_time(num_steps: int, max_timed: int = NUM_TIMED) -> int:
     """The number of steps to time before a run of `num_steps`: at most a tenth of them, so that a short run is not
     preceded by a measurement of the same length.
 
     >>> num_to_time(5), num_to_time(50), num_to_time(5000)
     (1, 5, 12)
     """
-    return max(1, min(most, num_steps // 10))
+    return max(1, min(max_timed, num_steps // 10))
 
 
 def seconds_per_step(
-    job: TrainingJob, settings: LoopSettings, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
+    job: TrainingJob, settings: LoopSettings, runtime: Runtime, batch_numbers: Iterable[int], max_seconds: float
 ) -> float:
     """Seconds per step, measured on these batches: the median, or the mean of short steps on a GPU, which the host
     queues without waiting for each, as the training loop does. A step that also compiles or captures a CUDA graph is
-    taken again and timed then; so is the first one, unless it takes more than `most_seconds` without compiling. Stops
-    early `most_seconds` after the first step.
+    taken again and timed then; so is the first one, unless it takes more than `max_seconds` without compiling. Stops
+    early `max_seconds` after the first step.
 
     The learning rate is 0, so that no weight changes, and the optimizer is discarded. With several processes each
     measures its own part of the batches, without the time to exchange gradients.
@@ -47,11 +47,11 @@ def seconds_per_step(
     optimizer = make_optimizer(job.model, settings.optimizer)
     # Closed, because a loader process that is forked later would destroy CUDA graphs that wait for garbage collection.
     with contextlib.closing(make_stepper(job.module, optimizer, settings, runtime)) as stepper:
-        return _seconds_per_step(stepper, job, runtime, batch_numbers, most_seconds)
+        return _seconds_per_step(stepper, job, runtime, batch_numbers, max_seconds)
 
 
 def _seconds_per_step(
-    stepper: Stepper, job: TrainingJob, runtime: Runtime, batch_numbers: Iterable[int], most_seconds: float
+    stepper: Stepper, job: TrainingJob, runtime: Runtime, batch_numbers: Iterable[int], max_seconds: float
 ) -> float:
     make_batch = current_ranks().own_part(job.make_batch)
 
@@ -72,11 +72,11 @@ def _seconds_per_step(
         seconds = seconds_of(timed[-1:])
         if not times:
             began = time.monotonic()
-        is_slow = seconds > most_seconds and runtime.device.type == "cpu" and not runtime.compiles
+        is_slow = seconds > max_seconds and runtime.device.type == "cpu" and not runtime.compiles
         if (not times and not is_slow) or stepper.num_captured > num_captured:
             seconds = seconds_of(timed[-1:])
         times.append(seconds)
-        if is_slow or time.monotonic() - began > most_seconds:
+        if is_slow or time.monotonic() - began > max_seconds:
             break
     median = statistics.median(times)
     return seconds_of(timed) / len(timed) if runtime.device.type == "cuda" and median < SHORT_STEP else median

@@ -45,7 +45,7 @@ from hornbook.runs.pretraining.batches import corpus_names
 from hornbook.runs.pretraining.minutes import FEW_STEPS
 from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
-from hornbook.train.job import OnProgress, Status, Stopped
+from hornbook.train.job import OnProgress, Stopped, TrainingProgress
 
 RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during fine-tuning
 
@@ -259,8 +259,8 @@ class _Runner:
         """Runs a job in this process; returns False if the experiment should stop."""
         self.log(f"[{self.numbers[job]} of {len(self.jobs)}] {job.description}{self._time_left()}")
 
-        def on_progress(status: Status) -> bool:
-            self.on_progress(status)
+        def on_progress(progress: TrainingProgress) -> bool:
+            self.on_progress(progress)
             return self._should_stop()
 
         try:

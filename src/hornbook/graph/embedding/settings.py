@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from hornbook.config import LARGEST_SEED, MANY, ValidatedSettings, setting
+from hornbook.config import LARGEST_SEED, MAX_COUNT, ValidatedSettings, setting
 
 ModelName = Literal["transe", "distmult", "rotate"]
 LossName = Literal["auto", "all", "sampled"]
@@ -16,15 +16,15 @@ class GraphEmbeddingSettings(ValidatedSettings, group=""):
 
     model: ModelName = setting("rotate", "transe, distmult or rotate")
     width: int = setting(200, "width of the entity vectors", low=2, high=10_000)
-    epochs: int = setting(100, "passes over the training triples", low=1, high=MANY)
-    batch_size: int = setting(1024, "triples per step, in one direction", low=1, high=MANY)
+    epochs: int = setting(100, "passes over the training triples", low=1, high=MAX_COUNT)
+    batch_size: int = setting(1024, "triples per step, in one direction", low=1, high=MAX_COUNT)
     lr: float = setting(0.1, "learning rate of Adagrad", above=0, high=100)
     loss: LossName = setting("auto", "all, sampled or auto")
-    num_negatives: int = setting(128, "sampled negatives per step, shared by its triples", low=1, high=MANY)
+    num_negatives: int = setting(128, "sampled negatives per step, shared by its triples", low=1, high=MAX_COUNT)
     margin: float = setting(9.0, "margin of the sampled loss", above=0, high=1000)
     temperature: float = setting(1.0, "of the self-adversarial weights; 0 weighs negatives equally", low=0, high=1000)
     n3_weight: float = setting(0.0, "weight of the cubed norm of the vectors used (N3), for loss=all", low=0, high=100)
-    validate_every: int = setting(10, "epochs between validations", low=1, high=MANY)
+    validate_every: int = setting(10, "epochs between validations", low=1, high=MAX_COUNT)
     seed: int = setting(0, "random seed", low=0, high=LARGEST_SEED)
 
     def __post_init__(self) -> None:

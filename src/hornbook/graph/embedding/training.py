@@ -33,7 +33,7 @@ from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import SCORES, RunFolder
 from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
-from hornbook.train.job import Status
+from hornbook.train.job import TrainingProgress
 from hornbook.train.metrics_log import MetricsLog
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
@@ -69,7 +69,7 @@ def embed_graph(
     resume: bool = False,
     device: str = "auto",
     overrides: dict[str, Any] | None = None,
-    on_progress: Callable[[Status], bool | None] | None = None,
+    on_progress: Callable[[TrainingProgress], bool | None] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Trains vectors for the entities and relations of a graph in the folder `out`, and returns the scores.
@@ -105,7 +105,7 @@ def embed_graph(
     if not folder.has_record:
         folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.to_record())
     configure_torch(runtime)
-    training = _Training(opened, folder, chosen, held_out, runtime, on_progress or (lambda status: None))
+    training = _Training(opened, folder, chosen, held_out, runtime, on_progress or (lambda progress: None))
     # The check is turned off explicitly, as leaving it at its default prints a warning.
     with Signals() as signals, torch.sparse.check_sparse_tensor_invariants(False):
         return training.run(signals, minutes)
@@ -119,7 +119,7 @@ class _Training:
         settings: GraphEmbeddingSettings,
         held_out: float,
         runtime: Runtime,
-        on_progress: Callable[[Status], bool | None],
+        on_progress: Callable[[TrainingProgress], bool | None],
     ):
         self.graph, self.folder, self.settings, self.on_progress = graph, folder, settings, on_progress
         self.device = runtime.device
@@ -229,8 +229,8 @@ class _Training:
         if is_due and len(self.splits["valid"]):
             self._validate()
         left = self.state.seconds / step * (self.num_steps - step)
-        status = Status(step, self.num_steps, dict(self.values), 0.0, left, None, "mrr")
-        if self.on_progress(status) is True:
+        progress = TrainingProgress(step, self.num_steps, dict(self.values), 0.0, left, None, "mrr")
+        if self.on_progress(progress) is True:
             signals.stop = signals.stop or "on_progress"
 
     def _validate(self) -> None:

@@ -60,40 +60,40 @@ def _exp(score, minus):
 
 @triton.jit
 def _overwrite(
-    scores, values, weights, losses, row_stride, vocab_size, padded_size, BLOCK: tl.constexpr, EACH: tl.constexpr
+    logits, values, weights, losses, row_stride, vocab_size, padded_size, BLOCK: tl.constexpr, EACH: tl.constexpr
 ):  # fmt: skip
     """Each group of `EACH` columns, held by one thread, keeps its own maximum and sum until the end: threads
     synchronise once per row, and exp is computed little more than twice per logit."""
     row = tl.program_id(0).to(tl.int64)
-    scores += row * row_stride
+    logits += row * row_stride
     value = tl.load(values + row)
     weight = tl.load(weights + row)
-    own = tl.load(scores + value).to(tl.float32)
+    own = tl.load(logits + value).to(tl.float32)
     places = tl.arange(0, BLOCK // EACH)[:, None] * EACH + tl.arange(0, EACH)[None, :]
     whole = vocab_size // BLOCK * BLOCK
     # The last block first: only it has padding columns.
     rest = whole + places
     is_token = rest < vocab_size
-    loaded = tl.load(scores + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
+    loaded = tl.load(logits + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
     tops = tl.max(tl.where(is_token, loaded, LOWEST), 1)
     totals = tl.sum(tl.where(is_token, _exp(loaded, tops[:, None] * LOG2_E), 0.0), 1)
     for start in range(0, whole, BLOCK):
-        score = tl.load(scores + start + places).to(tl.float32)
-        higher = tl.maximum(tops, tl.max(score, 1))
-        totals = totals * _exp(tops, higher * LOG2_E) + tl.sum(_exp(score, higher[:, None] * LOG2_E), 1)
+        logit = tl.load(logits + start + places).to(tl.float32)
+        higher = tl.maximum(tops, tl.max(logit, 1))
+        totals = totals * _exp(tops, higher * LOG2_E) + tl.sum(_exp(logit, higher[:, None] * LOG2_E), 1)
         tops = higher
     top = tl.max(tops, 0)
     log_total = top + tl.log(tl.sum(totals * _exp(tops, top * LOG2_E), 0))
     tl.store(losses + row, (log_total - own) * weight)
     minus = log_total * LOG2_E
     for start in range(0, whole, BLOCK):
-        score = tl.load(scores + start + places).to(tl.float32)
-        tl.store(scores + start + places, (_exp(score, minus) * weight).to(scores.dtype.element_ty))
-    loaded = tl.load(scores + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
+        logit = tl.load(logits + start + places).to(tl.float32)
+        tl.store(logits + start + places, (_exp(logit, minus) * weight).to(logits.dtype.element_ty))
+    loaded = tl.load(logits + rest, mask=rest < padded_size, other=0.0).to(tl.float32)
     gradient = tl.where(is_token, _exp(loaded, minus) * weight, 0.0)
-    tl.store(scores + rest, gradient.to(scores.dtype.element_ty), mask=rest < padded_size)
+    tl.store(logits + rest, gradient.to(logits.dtype.element_ty), mask=rest < padded_size)
     tl.debug_barrier()  # before one thread overwrites what another wrote
-    tl.store(scores + value, ((_exp(own, minus) - 1) * weight).to(scores.dtype.element_ty))
+    tl.store(logits + value, ((_exp(own, minus) - 1) * weight).to(logits.dtype.element_ty))
 
 
 def squared_vector_error(ours_TD: Tensor, theirs_TD: Tensor, weights_T: Tensor) -> tuple[Tensor, Tensor]:

@@ -175,7 +175,7 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
     except ValueError:
         names = ", ".join(LAYER_WORDS)
         raise ValueError(
-            f"layers must be one of {names}, or numbers such as 3,6,9,12, not {configuration.shown(layers)}"
+            f"layers must be one of {names}, or numbers such as 3,6,9,12, not {configuration.short_repr(layers)}"
         ) from None
     if len(theirs) != num_student or not all(1 <= number <= num_teacher for number in theirs):
         raise ValueError(
@@ -205,7 +205,8 @@ def recipes_in(text: str, is_task: bool) -> tuple[StageRecipe, ...]:
         return stages
     if text not in PUBLISHED:
         raise ValueError(
-            f"there is no recipe {configuration.shown(text)}: use {', '.join(PUBLISHED)}, or the name of a JSON file"
+            f"there is no recipe {configuration.short_repr(text)}: use {', '.join(PUBLISHED)}, or the name of a JSON "
+            "file"
         )
     plan = PUBLISHED[text]
     if not is_task and plan.general is None:

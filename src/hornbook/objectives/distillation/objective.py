@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
-from hornbook.config import ValidatedSettings, setting, shown
+from hornbook.config import ValidatedSettings, setting, short_repr
 from hornbook.models.distillation_pair import DistillationPair, FixedProjection
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.objectives.distillation.losses import QKV_INDEX, relation_sum, row_losses, vector_sum
@@ -82,12 +82,12 @@ class DistillationSettings(ValidatedSettings, group="objective"):
         quantities = {match.quantity for recipe in recipes for match in recipe.matches}
         if unknown := [name for name in self.without if name not in quantities]:
             raise ValueError(
-                f"objective.without={shown(unknown[0])}, but the recipe matches {', '.join(sorted(quantities))}"
+                f"objective.without={short_repr(unknown[0])}, but the recipe matches {', '.join(sorted(quantities))}"
             )
         if self.layers is not None and not any(_is_layered(match) for recipe in recipes for match in recipe.matches):
             raise ValueError(
-                f"objective.layers={shown(self.layers)}, but the recipe matches nothing layer by layer: leave it out "
-                "or use another recipe, such as tinybert"
+                f"objective.layers={short_repr(self.layers)}, but the recipe matches nothing layer by layer: leave it "
+                "out or use another recipe, such as tinybert"
             )
         stages = []
         for recipe in recipes:

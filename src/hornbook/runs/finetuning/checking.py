@@ -96,7 +96,7 @@ def _with_training_time(request: "FinetuneRequest", data: Any, num_runs: int, lo
         "steps": num_steps,
         "seconds": seconds * num_runs,
         "seconds_per_step": step_seconds,
-        "based_on": f"{num_timed} measured steps on {runtime.reason}",
+        "based_on": f"{num_timed} measured steps on {runtime.description}",
         "runs": num_runs,
     }
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": training}

@@ -269,7 +269,7 @@ def finetune_text(
     runtime = choose_runtime(settings.runtime, flops, run and run["runtime"])
     configure_torch(runtime)
     num_parameters = sum(p.numel() for p in trained.parameters())
-    log(f"{num_parameters:,} parameters; {runtime.reason}")
+    log(f"{num_parameters:,} parameters; {runtime.description}")
     if run is None:
         folder.write_record(
             request.to_dict(),

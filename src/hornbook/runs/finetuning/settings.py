@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hornbook import config as configuration
-from hornbook.config import MANY, ValidatedSettings, setting
+from hornbook.config import MAX_COUNT, ValidatedSettings, setting
 from hornbook.interop.sentence_transformers import EmbeddingPooling
 from hornbook.models.head_config import HeadLayers, PairEncoding
 from hornbook.objectives.distillation.objective import DistillationSettings
@@ -151,7 +151,7 @@ class _FinetuningGroups(ValidatedSettings):
     epochs: float = setting(3.0, "passes over the training split", above=0, high=10_000)
     batch_size: int = setting(32, "examples per batch", low=1, high=1_000_000)
     examples: int | None = setting(
-        None, "number of training examples to use, always the same ones; none: all", low=1, high=MANY
+        None, "number of training examples to use, always the same ones; none: all", low=1, high=MAX_COUNT
     )
     task: TaskSettings = field(default_factory=TaskSettings)
     augment: AugmentationSettings = field(default_factory=AugmentationSettings)

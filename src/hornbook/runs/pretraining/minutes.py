@@ -48,8 +48,8 @@ def with_batch_that_fits(
         run = run.with_settings(with_budget_batch(run.settings, minutes * 60 / token_seconds, requested))
     elif "batch.tokens" not in requested:
         published = run.settings.batch.tokens
-        least = max(SMALLEST_BATCH, *run.settings.lengths)
-        fitting = _halved(published, minutes * 60 / ENOUGH_STEPS / token_seconds, least)
+        min_tokens = max(SMALLEST_BATCH, *run.settings.lengths)
+        fitting = _halved(published, minutes * 60 / ENOUGH_STEPS / token_seconds, min_tokens)
         if fitting < published:
             overrides["batch.tokens"] = fitting
             log(
@@ -66,13 +66,13 @@ def with_batch_that_fits(
     return run, None if has_time else token_seconds
 
 
-def _halved(tokens: int, most: float, least: int) -> int:
-    """`tokens` halved until they are at most `most`, but never below `least`.
+def _halved(tokens: int, max_tokens: float, min_tokens: int) -> int:
+    """`tokens` halved until they are at most `max_tokens`, but never below `min_tokens`.
 
-    >>> _halved(131_072, 5000, least=512), _halved(131_072, 5, least=512)
+    >>> _halved(131_072, 5000, min_tokens=512), _halved(131_072, 5, min_tokens=512)
     (4096, 512)
     """
-    while tokens > most and tokens // 2 >= least:
+    while tokens > max_tokens and tokens // 2 >= min_tokens:
         tokens //= 2
     return tokens
 

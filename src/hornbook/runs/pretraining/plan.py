@@ -36,7 +36,7 @@ class Sharding:
 
     shares: str
     state_bytes: float  # weights, gradients and optimizer state per device
-    most_tokens: int  # largest micro-batch per device in the remaining memory
+    max_tokens: int  # largest micro-batch per device in the remaining memory
     most_recomputed: int  # the same with activation checkpointing of every block
 
 
@@ -91,8 +91,8 @@ def plan(
     for name, sharded_bytes in strategies.items():
         state_bytes = num_parameters * (STATE - sharded_bytes + sharded_bytes / devices)
         free_bytes = USABLE * device_bytes - state_bytes
-        most_tokens = (activations.most_tokens(free_bytes, recomputes) for recomputes in (False, True))
-        sharding.append(Sharding(name, state_bytes, *most_tokens))
+        max_tokens = (activations.max_tokens(free_bytes, recomputes) for recomputes in (False, True))
+        sharding.append(Sharding(name, state_bytes, *max_tokens))
     free_bytes = USABLE * device_bytes - activations.bytes(length, True)
     micro_tokens = min(settings.batch.micro_tokens, max(length, math.ceil(settings.batch.tokens / devices)))
     accumulates = settings.batch.tokens > devices * micro_tokens
@@ -165,7 +165,7 @@ class Activations:
                 largest = max(largest, tokens * self._num_logits(encoder) * (HALF + 2 * FLOAT))
         return total + largest
 
-    def most_tokens(self, num_bytes: float, recomputes: bool) -> int:
+    def max_tokens(self, num_bytes: float, recomputes: bool) -> int:
         """The largest micro-batch that fits into this memory."""
         low, high = 0, 1
         while self.bytes(high, recomputes) <= num_bytes:

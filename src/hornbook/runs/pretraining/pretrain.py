@@ -189,7 +189,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
             "steps or tokens"
         )
     model = _model_to_train(settings, corpora, request, teacher, log)
-    log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.reason}")
+    log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.description}")
     run = PreparedRun.build(settings, corpora, model, runtime, teacher and teacher.model)
     if request.minutes is not None:
         run, token_seconds = with_batch_that_fits(run, request, recipe, log)
@@ -262,7 +262,7 @@ def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Tea
         model = _model_to_train(settings, corpora, before, teacher, ignore)
     else:
         model = new_network(settings, teacher and teacher.model)
-    log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.reason}")
+    log(f"resuming {folder.path} at step {last_step or 0:,} of {settings.schedule.steps:,}; {runtime.description}")
     return PreparedRun.build(settings, corpora, model, runtime, teacher and teacher.model)
 
 

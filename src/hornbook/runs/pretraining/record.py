@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hornbook.config import LARGEST_SEED, MANY, setting
+from hornbook.config import LARGEST_SEED, MAX_COUNT, setting
 from hornbook.files import sha256
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.lifecycle.requests import Difference, RunRequest, request_differences
@@ -25,7 +25,7 @@ class PretrainRequest(RunRequest):
     preset: str
     corpora: list[str] = field(default_factory=list)
     init_from: str | None = None
-    steps: int | None = setting(None, "number of optimizer steps", low=1, high=MANY)
+    steps: int | None = setting(None, "number of optimizer steps", low=1, high=MAX_COUNT)
     tokens: int | None = setting(None, "training tokens, instead of steps", low=1, high=10**15)
     minutes: float | None = setting(None, "training time in minutes, instead of steps", above=0, high=MINUTES_PER_YEAR)
     batch_tokens: int | None = setting(None, "tokens per batch", low=8, high=MAX_BATCH_TOKENS)
