@@ -22,8 +22,9 @@ from hornbook.interop.folder import load_folder
 from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.runs.pretraining.pretrain import pretrain, resolve_settings
+from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.resolve import resolve_settings
 from hornbook.text.training import train_tokenizer
 
 TEXTS = ["the river and the garden", "a teacher", "한국어 위키백과는 the bridge of letters"]

@@ -90,8 +90,8 @@ def pretrain_command(
         return
     preset = or_recorded(preset, "preset", out, resume, "pretrain")
     if show:
-        from hornbook.runs.pretraining.pretrain import resolve_settings
         from hornbook.runs.pretraining.record import PretrainRequest
+        from hornbook.runs.pretraining.resolve import resolve_settings
 
         show_unmeasured(resolve_settings(PretrainRequest(preset, corpus or [], **options)), minutes)
         return

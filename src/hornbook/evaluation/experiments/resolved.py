@@ -216,7 +216,13 @@ def _measured(
     flops = float(f"{USABLE_FRACTION * minutes * 60 * rates[slowest]:.3g}")
     log(f"{flops:.3g} FLOPs per arm: what the slowest arm, {slowest}, does in {minutes:g} minutes")
     compile_ = "yes" if runtime.compiles else "no"
-    return {"flops": flops, "minutes_each": minutes, "measured": seconds, "compile": compile_, "device": runtime.reason}
+    return {
+        "flops": flops,
+        "minutes_each": minutes,
+        "measured": seconds,
+        "compile": compile_,
+        "device": runtime.description,
+    }
 
 
 def _left_out(group: str, record: dict, now: dict) -> list[dict]:

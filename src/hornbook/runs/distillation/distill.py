@@ -30,7 +30,7 @@ from hornbook.runs.finetuning.finetune import FinetuneResult, graph_overrides, r
 from hornbook.runs.finetuning.record import SHAPE, FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.pretraining import presets
-from hornbook.runs.pretraining import pretrain as pretraining
+from hornbook.runs.pretraining import resolve as pretraining
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings, with_model_overrides

@@ -5,12 +5,11 @@ import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from torch import nn
 
 from hornbook.batch import Batch
-from hornbook.files import read_json
 from hornbook.interop.folder import load_folder
 from hornbook.interop.vocabulary import extend_vocabulary
 from hornbook.models import registry
@@ -31,14 +30,6 @@ from hornbook.train.objective import Objective, TrainingModule
 from hornbook.train.randomness import compile_hashing
 from hornbook.train.runtime import Runtime
 from hornbook.train.validation import validate
-
-# A discriminator that is its own generator, and keeps filling in masks (docs/builtin-models.md).
-OWN_GENERATOR = {
-    "objective.generator_size": 1.0,
-    "objective.shared": "all",
-    "objective.correction": 1.0,
-    "objective.unreplaced_mask_fraction": 0.15,
-}
 
 
 @dataclass(frozen=True)
@@ -153,7 +144,7 @@ def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
     for name, encoder in reversed(saved_models(model).items()):
         has_folder = (Path(folder) / name / "config.json").exists()
         trained, old_tokenizer = load_folder(Path(folder) / name if has_folder else folder)
-        if not has_folder and not _can_generate(trained, encoder.config):
+        if not has_folder and not can_generate(trained, encoder.config):
             newly_initialized.append(name)
             continue
         if tokenizer.fingerprint != old_tokenizer.fingerprint:
@@ -173,32 +164,10 @@ def initialize_from(model: nn.Module, folder: Path, tokenizer: Tokenizer) -> lis
     return newly_initialized
 
 
-def _can_generate(trained: Transformer, generator: TransformerConfig) -> bool:
+def can_generate(trained: Transformer, generator: TransformerConfig) -> bool:
     """Whether a discriminator has the size of this generator and predicts masked tokens."""
     has_size = (trained.config.width, trained.config.num_layers) == (generator.width, generator.num_layers)
     return has_size and "mlm" in trained.heads
-
-
-def generator_settings_for(
-    trained: Transformer, folder: Path, settings: PretrainSettings, overrides: dict
-) -> dict[str, Any]:
-    """The overrides that match a trained discriminator in `folder`: the size of the generator saved with it or, if
-    there is none but it fills in masks itself, as the built-in models do, that it is its own generator. Empty if the
-    user overrides them."""
-    if not isinstance(settings.objective, RtdSettings):
-        return {}
-    file = Path(folder) / GENERATOR / "config.json"
-    if file.exists():
-        if {"objective.generator_size", "objective.generator_layers"} & overrides.keys():
-            return {}
-        hf_config = read_json(file)
-        return {
-            "objective.generator_size": hf_config["hidden_size"] / settings.model.width,
-            "objective.generator_layers": hf_config["num_hidden_layers"],
-        }
-    if any(name.startswith("objective.") for name in overrides) or not _can_generate(trained, settings.model):
-        return {}
-    return OWN_GENERATOR
 
 
 def masked_lm_of(model: nn.Module) -> Transformer | None:

@@ -8,8 +8,15 @@ from hornbook.lifecycle.run_folder import Log
 from hornbook.report.formatting import counted, duration
 from hornbook.runs.pretraining.assembly import PreparedRun
 from hornbook.runs.pretraining.batches import BatchMaker
-from hornbook.runs.pretraining.recipes import SMALLEST_BATCH, Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.resolve import (
+    SMALLEST_BATCH,
+    VALIDATING_SHARE,
+    Recipe,
+    num_validations,
+    steps_between,
+    with_budget_batch,
+)
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.step_timing import (
     FORWARD_SHARE,
@@ -20,7 +27,6 @@ from hornbook.train.step_timing import (
     seconds_per_step,
 )
 
-NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
 MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequence length
 FEW_STEPS, ENOUGH_STEPS = 100, 200
 CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
@@ -140,29 +146,6 @@ def steps_in(
     num = num_validations(seconds, validation_seconds)
     steps = max(1, int((seconds - num * validation_seconds) / step_seconds))
     return steps, steps_between(steps, num)
-
-
-def with_validations(settings: PretrainSettings, num_held_out_tokens: int) -> PretrainSettings:
-    """The settings with an interval of validations whose cost is small compared with that of training."""
-    if settings.validation.every_steps is not None:
-        return settings
-    steps = settings.schedule.steps
-    validation_cost = num_held_out_tokens * FORWARD_SHARE  # in tokens of training
-    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
-    return configuration.with_overrides(settings, {"validation.every_steps": every})
-
-
-def num_validations(run_cost: float, validation_cost: float) -> int:
-    """Default number of validations: twenty, or as many as cost a tenth of the run (seconds or tokens); at least two.
-
-    >>> num_validations(1000, 1), num_validations(1000, 20), num_validations(10, 20)
-    (20, 5, 2)
-    """
-    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * run_cost / max(validation_cost, 1e-9))))
-
-
-def steps_between(steps: int, num: int) -> int:
-    return max(1, min(1000, steps // num))
 
 
 def mean_seconds_per_step(run: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:

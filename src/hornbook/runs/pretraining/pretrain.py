@@ -12,7 +12,6 @@ RUN/metrics.jsonl, tensorboard/, samples.json
 """
 
 import dataclasses
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +19,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hornbook import config as configuration
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
+from hornbook.graph.embedding.vectors import open_vectors
+from hornbook.graph.graph import open_graph
 from hornbook.interop.files import checked_config_file
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -40,15 +40,8 @@ from hornbook.runs.pretraining.assembly import (
 from hornbook.runs.pretraining.batches import (
     Corpora,
     corpus_names,
-    held_out_batches,
     open_corpora,
     warnings_of,
-)
-from hornbook.runs.pretraining.fitting import (
-    check_corpora_linked,
-    fitted_settings,
-    give_vectors,
-    with_warmup_that_fits,
 )
 from hornbook.runs.pretraining.minutes import (
     MEASURED_SHARE,
@@ -56,17 +49,6 @@ from hornbook.runs.pretraining.minutes import (
     mean_seconds_per_step,
     with_batch_that_fits,
     with_steps_in,
-    with_validations,
-)
-from hornbook.runs.pretraining.presets import preset_settings
-from hornbook.runs.pretraining.recipes import (
-    Recipe,
-    choose_recipe,
-    description,
-    takes_a_minute,
-    with_encoder_weight_decay,
-    with_recipe,
-    with_repeated_text,
 )
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
@@ -75,6 +57,15 @@ from hornbook.runs.pretraining.record import (
     refuse_other_request,
     vectors_fingerprint,
     write_run,
+)
+from hornbook.runs.pretraining.resolve import (
+    Recipe,
+    check_corpora_linked,
+    description,
+    final_settings,
+    requested_settings,
+    settings_for_model,
+    takes_a_minute,
 )
 from hornbook.runs.pretraining.samples import write_samples
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
@@ -166,7 +157,7 @@ def pretrain(
 def _check_request(request: PretrainRequest, teacher: Teacher | None, resume: bool) -> None:
     """Raises a `ValueError` for an unknown preset, setting or device, or if there is no folder of the model to
     initialise from, before anything else is looked at."""
-    settings, _ = _requested_settings(request, teacher is not None)
+    settings, _ = requested_settings(request, teacher is not None)
     chosen_device(settings.runtime.device)
     if request.init_from is not None and not resume:
         checked_config_file(model_folder(request.init_from))
@@ -175,9 +166,9 @@ def _check_request(request: PretrainRequest, teacher: Teacher | None, resume: bo
 def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> PreparedRun:
     """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
-    settings, recipe = _requested_settings(request, teacher is not None)
+    settings, recipe = requested_settings(request, teacher is not None)
     corpora = open_corpora(request.corpora, settings)
-    settings = _with_recipe_for(settings, recipe, corpora, request, teacher, log)
+    settings = settings_for_model(settings, recipe, corpora, request, teacher, log)
     for corpus, _ in corpora:
         if is_url(corpus.origin):
             log(f"{corpus.origin}: copied to {corpus.folder} in the background")
@@ -198,50 +189,13 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         run = run.with_settings(settings)
     elif teacher is not None or request.has_default_duration or takes_a_minute(settings):
         log_expected_time(run, request.has_default_duration, log)
-    settings = with_warmup_that_fits(run.settings, request, log)
-    settings = with_encoder_weight_decay(settings, request, recipe, corpora)
+    settings = final_settings(run.settings, recipe, corpora, request, run.num_held_out_tokens, log)
     if recipe == "budget":
         log(description(settings, request))
-    run = dataclasses.replace(run, settings=with_validations(settings, run.num_held_out_tokens))
-    run.settings.check_run(current_ranks().size)
+    settings.check_run(current_ranks().size)
+    run = dataclasses.replace(run, settings=settings)
     write_run(folder, request, run, recipe, teacher)
     return run
-
-
-def _requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
-    """The published settings with the overrides, before corpora and teacher are known, and the recipe to apply."""
-    settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
-    if request.tokens is not None:
-        steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
-        settings = configuration.with_overrides(settings, {"schedule.steps": steps})
-    return settings, choose_recipe(request, settings)
-
-
-def _with_recipe_for(
-    settings: PretrainSettings,
-    recipe: Recipe,
-    corpora: Corpora,
-    request: PretrainRequest,
-    teacher: Teacher | None,
-    log: Log,
-) -> PretrainSettings:
-    """The settings with the model that is to be trained, and those of the recipe for this model and these corpora."""
-    settings = fitted_settings(settings, corpora[0][0].tokenizer if corpora else None, request, teacher, log)
-    settings = with_recipe(settings, request, recipe)
-    return with_repeated_text(settings, request, recipe, corpora) if corpora else settings
-
-
-def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
-    """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
-    depend on these; nothing is trained. As in a run, the chunks of the corpora are computed once and cached in them."""
-    settings, recipe = _requested_settings(request, teacher is not None)
-    corpora = open_corpora(request.corpora, settings) if request.corpora else []
-    settings = _with_recipe_for(settings, recipe, corpora, request, teacher, ignore)
-    settings = with_warmup_that_fits(settings, request, ignore)
-    if not corpora:
-        return settings
-    settings = with_encoder_weight_decay(settings, request, recipe, corpora)
-    return with_validations(settings, sum(batch.num_tokens for batch in held_out_batches(settings, corpora)))
 
 
 def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Teacher | None, log: Log) -> PreparedRun:
@@ -288,12 +242,12 @@ def _write_samples(out: Path, prepared: PreparedRun) -> None:
 @torch_settings_restored()
 def measured_pace(preset: str, folders: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
-    request = PretrainRequest(preset, corpus_names(folders), overrides=overrides)
-    settings = preset_settings(preset, overrides)
+    request = PretrainRequest(preset, corpus_names(folders), recipe="published", overrides=overrides)
+    settings, recipe = requested_settings(request, has_teacher=False)
     corpora = open_corpora(request.corpora, settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
     configure_torch(runtime)
-    settings = fitted_settings(settings, corpora[0][0].tokenizer, request, None, ignore)
+    settings = settings_for_model(settings, recipe, corpora, request, None, ignore)
     model = _model_to_train(settings, corpora, request, None, ignore)
     torch.compiler.reset()  # measure without what an earlier run compiled
     run = PreparedRun.build(settings, corpora, model, runtime)
@@ -308,8 +262,8 @@ def _model_to_train(
     _refuse_too_large(settings)
     model = new_network(settings, teacher and teacher.model)
     model.initialize(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
-    if settings.reads_entities:
-        give_vectors(model, request)
+    if settings.reads_entities and request.vectors is not None:
+        model.set_entity_vectors(open_vectors(request.vectors, open_graph(request.graph)).entities)
     if teacher is not None:
         if settings.objective.student_init == "teacher":
             log(f"the student {initialize_from_teacher(model.student, teacher.model)}")

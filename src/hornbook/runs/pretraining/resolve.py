@@ -1,0 +1,524 @@
+"""All settings of a run, from its request. `resolve_settings` is the order in which they are found; no step overwrites
+what the user set:
+
+    requested_settings   the preset with the overrides, and the recipe: published settings or those for a short run
+    settings_for_model   the size of the model of the corpora, of `init_from` or of the teacher, then the recipe for it
+    (minutes.py)         of a run given in minutes, the batch and the number of steps, which are measured
+    final_settings       what depends on the number of steps: warmup, weight decay, validations
+
+Published settings are made for runs of days: in minutes, a learning rate of 1e-4 with batches of 131,072 tokens
+teaches a BERT little more than word frequencies. The `budget` recipe takes more and larger steps from the same time.
+docs/budgets.md has the measurements behind each number.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from hornbook import config as configuration
+from hornbook.devices import chosen_device
+from hornbook.files import num_cores, read_json
+from hornbook.graph.embedding.vectors import open_vectors
+from hornbook.graph.graph import open_graph
+from hornbook.interop.folder import load_folder
+from hornbook.interop.hub import model_folder
+from hornbook.interop.vocabulary import extend_vocabulary
+from hornbook.lifecycle.run_folder import Log, ignore
+from hornbook.models import registry
+from hornbook.models.electra import GENERATOR
+from hornbook.models.ernie import ErnieConfig
+from hornbook.models.gpt import Gpt
+from hornbook.models.transformer import Transformer
+from hornbook.objectives.mlm import MlmSettings
+from hornbook.objectives.rtd import RtdSettings
+from hornbook.runs.distillation.teacher import Teacher, refuse_other_vocabulary
+from hornbook.runs.pretraining.assembly import can_generate
+from hornbook.runs.pretraining.batches import Corpora, held_out_batches, open_corpora
+from hornbook.runs.pretraining.presets import preset, preset_settings, presets_of
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.settings import GPU_FLOPS_PER_SECOND, PretrainSettings
+from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.step_timing import FORWARD_SHARE
+
+Recipe = Literal["published", "budget"]
+FAR_SHORTER = 0.1  # of the published tokens: below, the budget recipe is the default
+CPU_FLOPS_PER_SECOND = 4e10  # per core; only to estimate the length of a run with --minutes
+STEPS_WANTED = 2500  # batches are halved until the budget has about this many steps
+SMALLEST_BATCH, LARGEST_BATCH, LARGEST_GPT_BATCH = 2048, 32_768, 65_536  # tokens
+LEARNING_RATES = {640: 1e-3, 256: 2e-3, 0: 4e-3}  # Muon's, for models at least this wide
+DROPOUTS = {"dropout", "attention_dropout", "embedding_dropout"}
+SHORT_LENGTH, FEW_TOKENS = 128, 10**9  # with fewer tokens, all sequences have this length
+SHORTEST_LENGTH, VERY_FEW_TOKENS = 64, 10**7
+SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
+MANY_EPOCHS = 7  # of a GPT: in 3.5 epochs no dropout is best, in 10 dropout 0.2 and strong weight decay
+MANY_ENCODER_EPOCHS = 20  # an encoder predicts other tokens in each epoch, and overfits later
+REPEATED_DROPOUTS = {"model.dropout": 0.2, "model.embedding_dropout": 0.1}
+GPT_WEIGHT_DECAY = 0.5
+MAX_WEIGHT_DECAY, DECAY_TIMES = 1.0, 6  # of encoders: 1 / (lr x weight decay) steps are a sixth of the run
+# Model settings that may differ from the `init_from` model; all others must match it.
+OVERRIDABLE_WITH_BASE = {
+    *("model.dropout", "model.attention_dropout", "model.embedding_dropout", "model.head_dropout"),
+    *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
+}
+ADAPTATION_LR = 1e-4  # largest learning rate of AdamW for a model that is trained already
+MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
+NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
+# A discriminator that is its own generator, and keeps filling in masks (docs/builtin-models.md).
+OWN_GENERATOR = {
+    "objective.generator_size": 1.0,
+    "objective.shared": "all",
+    "objective.correction": 1.0,
+    "objective.unreplaced_mask_fraction": 0.15,
+}
+
+
+def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
+    """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
+    depend on these; nothing is trained. As in a run, the chunks of the corpora are computed once and cached in them."""
+    settings, recipe = requested_settings(request, teacher is not None)
+    corpora = open_corpora(request.corpora, settings) if request.corpora else []
+    settings = settings_for_model(settings, recipe, corpora, request, teacher, ignore)
+    num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora)) if corpora else 0
+    return final_settings(settings, recipe, corpora, request, num_held_out, ignore)
+
+
+def requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
+    """The published settings with the overrides, before corpora and teacher are known, and the recipe to apply."""
+    settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
+    if request.tokens is not None:
+        steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
+        settings = configuration.with_overrides(settings, {"schedule.steps": steps})
+    return settings, choose_recipe(request, settings)
+
+
+def settings_for_model(
+    settings: PretrainSettings,
+    recipe: Recipe,
+    corpora: Corpora,
+    request: PretrainRequest,
+    teacher: Teacher | None,
+    log: Log,
+) -> PretrainSettings:
+    """The settings with the model that is to be trained, and those of the recipe for this model and these corpora."""
+    settings = _fitted_settings(settings, corpora[0][0].tokenizer if corpora else None, request, teacher, log)
+    settings = _with_recipe(settings, request, recipe)
+    return _with_repeated_text(settings, request, recipe, corpora) if corpora else settings
+
+
+def final_settings(
+    settings: PretrainSettings,
+    recipe: Recipe,
+    corpora: Corpora,
+    request: PretrainRequest,
+    num_held_out_tokens: int,
+    log: Log,
+) -> PretrainSettings:
+    """The settings with those that depend on the final number of steps."""
+    settings = _with_warmup_that_fits(settings, request, log)
+    if not corpora:
+        return settings
+    settings = _with_encoder_weight_decay(settings, request, recipe, corpora)
+    return _with_validations(settings, num_held_out_tokens)
+
+
+def _fitted_settings(
+    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, teacher: Teacher | None, log: Log
+) -> PretrainSettings:
+    """The settings with the vocabulary of the corpora, if their `tokenizer` is known, and with the shape of the model
+    of the `init_from` model, or fitted to the teacher."""
+    if teacher is not None:
+        return _fitted_to_teacher(settings, tokenizer, teacher)
+    if request.init_from is not None:
+        return _with_mask(_fitted_to_base(settings, tokenizer, request, log), tokenizer)
+    settings = _fitted_to_graph(settings, request, None)
+    if tokenizer is None:
+        return settings
+    return _with_mask(_with_vocabulary(settings, tokenizer.vocab_size, tokenizer), tokenizer)
+
+
+def _with_vocabulary(settings: PretrainSettings, vocab_size: int, tokenizer: Tokenizer) -> PretrainSettings:
+    settings = configuration.with_overrides(settings, {"model.vocab_size": vocab_size})
+    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
+    return dataclasses.replace(settings, model=config)
+
+
+def _with_mask(settings: PretrainSettings, tokenizer: Tokenizer | None) -> PretrainSettings:
+    """The settings with the id of the mask token, for a model that also learns from masked text."""
+    if tokenizer is None or not settings.mlm_fraction:
+        return settings
+    return configuration.with_overrides(settings, {"model.mask_id": tokenizer.mask_id})
+
+
+def _fitted_to_base(
+    settings: PretrainSettings, tokenizer: Tokenizer | None, request: PretrainRequest, log: Log
+) -> PretrainSettings:
+    folder = model_folder(request.init_from)
+    trained, old_tokenizer = load_folder(folder)
+    family = registry.family_of(settings.model)
+    if type(trained) is not family and trained.family not in family.initializes_from:
+        raise ValueError(
+            f"{request.init_from} is a model of the family {trained.family}, but {request.preset} is not: "
+            f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
+        )
+    if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
+        num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
+        trained = extend_vocabulary(trained, old_tokenizer, tokenizer)
+        if num_new:
+            log(f"{num_new:,} new words are initialised with the mean of their old tokens")
+    settings = _with_shape_of(trained, settings, request)
+    settings = _fitted_to_graph(settings, request, getattr(trained.config, "graph", None))
+    overrides = _generator_settings_for(trained, folder, settings, request.overrides)
+    if overrides is OWN_GENERATOR:
+        log(f"{request.init_from} has no generator, but fills in masks: it generates replacements itself")
+    settings = configuration.with_overrides(settings, overrides)
+    return _with_lower_lr(settings, request, log)
+
+
+def _with_lower_lr(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
+    """The learning rate of a model that is trained already, unless the request chooses the recipe or the optimizer:
+    that of a new model would undo much of what it has learned."""
+    published, optimizer = settings.optimizer.lr, settings.optimizer.name
+    is_chosen = request.recipe is not None or _chooses_optimizer(request.all_overrides())
+    if is_chosen or optimizer != "adamw" or published <= ADAPTATION_LR:
+        return settings
+    log(
+        f"learning rate {ADAPTATION_LR:g} instead of {published:g}, which is for new models; "
+        f"optimizer.lr={published:g} restores it"
+    )
+    return configuration.with_overrides(settings, {"optimizer.lr": ADAPTATION_LR})
+
+
+def _with_shape_of(trained: nn.Module, settings: PretrainSettings, request: PretrainRequest) -> PretrainSettings:
+    """The settings with the shape of a trained model. Overriding its shape is an error; dropouts may differ."""
+    shape = {setting.name: setting.value for setting in configuration.iter_settings(trained.config, "model.")}
+    for name in request.overrides:
+        if name in OVERRIDABLE_WITH_BASE:
+            shape.pop(name, None)
+        elif name in shape and getattr(settings.model, name.removeprefix("model.")) != shape[name]:
+            raise ValueError(
+                f"{name} is {shape[name]} in the model that it starts from and cannot be overridden: leave it out"
+            )
+    positions = trained.config.max_positions
+    shorter = {f"data.{name}": min(getattr(settings.data, name), positions) for name in ("length", "short_length")}
+    return configuration.with_overrides(settings, shape | shorter)
+
+
+def _with_warmup_that_fits(settings: PretrainSettings, request: PretrainRequest, log: Log) -> PretrainSettings:
+    """Limits a published warmup in steps to a tenth of this run, which may be much shorter than the published one."""
+    published, limit = settings.schedule.warmup_steps, round(MAX_WARMUP * settings.schedule.steps)
+    if published is None or published <= limit or "schedule.warmup_steps" in request.overrides:
+        return settings
+    log(f"the published warmup of {published:,} steps is reduced to {limit:,}, a tenth of this run")
+    return configuration.with_overrides(settings, {"schedule.warmup_steps": limit})
+
+
+def _fitted_to_teacher(settings: PretrainSettings, tokenizer: Tokenizer | None, teacher: Teacher) -> PretrainSettings:
+    """The settings of a student on plain text with the teacher's vocabulary size; raises a `ValueError` if the student
+    cannot learn from the teacher. `tokenizer`: that of the corpora, if they are known."""
+    _refuse_other_objective(settings, teacher)  # before the vocabularies, which differ for the same reason
+    tokenizer = tokenizer or teacher.tokenizer
+    # Without special tokens, as a GPT's folder adds none and the tokenizer of its corpus may.
+    if len({each.without_special_tokens().fingerprint for each in (tokenizer, teacher.tokenizer)}) > 1:
+        refuse_other_vocabulary(teacher, tokenizer, "the corpus")
+    positions = teacher.model.config.max_positions
+    if max(settings.lengths) > positions:
+        raise ValueError(f"the teacher reads at most {positions} tokens: set data.length={positions}")
+    # The teacher's vocabulary may be larger than its tokenizer's; both models need a logit for each of its tokens.
+    return _with_vocabulary(settings, teacher.model.config.vocab_size, tokenizer)
+
+
+def _refuse_other_objective(settings: PretrainSettings, teacher: Teacher) -> None:
+    """Raises a ValueError if one of student and teacher predicts next tokens and the other masked ones."""
+    direction, is_gpt = teacher.model.config.direction, isinstance(teacher.model, Gpt)
+    if settings.reads_documents != is_gpt:
+        student = registry.family_of(settings.model)
+        fix = "distilgpt2 or another GPT as the student" if is_gpt else "an encoder as the student"
+        raise ValueError(
+            f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.described()} cannot "
+            f"learn from {teacher.model.described()}: use {fix}, or distill on a task (by task and data)"
+        )
+    if settings.model.direction != direction:
+        raise ValueError(
+            f"the teacher has direction={direction} and the student {settings.model.direction}, so one predicts next "
+            f"tokens and the other masked ones: set model.direction={direction} (with a BERT or RoBERTa preset as the "
+            "student)"
+        )
+
+
+def _fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_graph: str | None) -> PretrainSettings:
+    """The settings with the number of entities of an ERNIE's graph and the width of their vectors, as far as the
+    request names them. `base_graph`: the fingerprint of the graph of an ERNIE to start from, which must be the same."""
+    model = settings.model
+    if not isinstance(model, ErnieConfig):
+        if request.graph or request.vectors:
+            option = "graph" if request.graph else "vectors"
+            raise ValueError(f"{option}= is for ERNIE: use a preset such as ernie-base, or leave it out")
+        return settings
+    if request.graph is None:
+        if request.vectors is not None:
+            raise ValueError("vectors= needs graph=, the graph that they were trained on")
+        return settings
+    graph = open_graph(request.graph)
+    if base_graph is not None:
+        if base_graph != graph.fingerprint:
+            raise ValueError(f"{request.init_from} was trained with another graph than {request.graph}: give that one")
+        if request.vectors is not None:
+            raise ValueError(f"{request.init_from} has entity vectors already: leave out vectors=")
+        return settings
+    overrides = {"model.graph": graph.fingerprint, "model.num_entities": graph.num_entities}
+    if request.vectors is not None:
+        width = open_vectors(request.vectors, graph).entities.shape[1]
+        if "model.entity_width" in request.overrides and model.entity_width != width:
+            raise ValueError(
+                f"model.entity_width={model.entity_width}, but the vectors in {request.vectors} have {width} numbers: "
+                "leave it out"
+            )
+        overrides["model.entity_width"] = width
+        if width % model.entity_heads and "model.entity_heads" not in request.overrides:
+            overrides["model.entity_heads"] = next(heads for heads in (2, 1) if width % heads == 0)
+    elif model.entity_vectors == "graph":
+        raise ValueError(
+            "ERNIE reads entity vectors: make them with 'hornbook graph embed' and give vectors=, or set "
+            "model.entity_vectors=random"
+        )
+    return configuration.with_overrides(settings, overrides)
+
+
+def check_corpora_linked(settings: PretrainSettings, corpora: Corpora) -> None:
+    """Raises a `ValueError` if there is no graph, or if a corpus is not linked to it."""
+    if not isinstance(settings.model, ErnieConfig):
+        return
+    if settings.model.graph is None:
+        raise ValueError("ERNIE needs a graph with vectors: give graph= and vectors=")
+    for corpus, _ in corpora:
+        if corpus.graph != settings.model.graph:
+            problem = "is not linked to a graph" if corpus.graph is None else "is linked to another graph"
+            raise ValueError(
+                f"the corpus {corpus.folder} {problem}: build it with 'hornbook corpus build ... --graph GRAPH', with "
+                "the graph of the model"
+            )
+
+
+def _generator_settings_for(
+    trained: Transformer, folder: Path, settings: PretrainSettings, overrides: dict
+) -> dict[str, Any]:
+    """The overrides that match a trained discriminator in `folder`: the size of the generator saved with it or, if
+    there is none but it fills in masks itself, as the built-in models do, that it is its own generator. Empty if the
+    user overrides them."""
+    if not isinstance(settings.objective, RtdSettings):
+        return {}
+    file = Path(folder) / GENERATOR / "config.json"
+    if file.exists():
+        if {"objective.generator_size", "objective.generator_layers"} & overrides.keys():
+            return {}
+        hf_config = read_json(file)
+        return {
+            "objective.generator_size": hf_config["hidden_size"] / settings.model.width,
+            "objective.generator_layers": hf_config["num_hidden_layers"],
+        }
+    if any(name.startswith("objective.") for name in overrides) or not can_generate(trained, settings.model):
+        return {}
+    return OWN_GENERATOR
+
+
+def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recipe:
+    """The requested recipe; by default `budget` for a new model that is trained on far fewer tokens than published."""
+    if request.recipe is not None:
+        if request.recipe == "budget" and request.teacher is not None:
+            raise ValueError("recipe budget is for pre-training without a teacher: leave it out")
+        return request.recipe
+    if request.init_from is not None or request.teacher is not None:
+        return "published"
+    published = preset(request.preset)
+    return "budget" if _budget(request, settings) < FAR_SHORTER * _scheduled(published) else "published"
+
+
+def _scheduled(settings: PretrainSettings) -> float:
+    return settings.schedule.steps * settings.batch.mean_tokens
+
+
+def _budget(request: PretrainRequest, settings: PretrainSettings) -> float:
+    """Training tokens of the run; estimated from a typical speed if it is given in minutes."""
+    if request.minutes is None:
+        return request.tokens or _scheduled(settings)
+    return request.minutes * 60 * _typical_speed(settings) / settings.flops_per_token(SHORT_LENGTH)
+
+
+def _typical_speed(settings: PretrainSettings) -> float:
+    """FLOPs per second that a run on this device usually reaches."""
+    is_cpu = chosen_device(settings.runtime.device) == "cpu"
+    return CPU_FLOPS_PER_SECOND * num_cores() if is_cpu else GPU_FLOPS_PER_SECOND
+
+
+def takes_a_minute(settings: PretrainSettings) -> bool:
+    """Whether a run is likely to take more than a minute, by a typical speed."""
+    return settings.planned_flops() > 60 * _typical_speed(settings)
+
+
+def _with_recipe(settings: PretrainSettings, request: PretrainRequest, recipe: Recipe) -> PretrainSettings:
+    """The settings of the recipe, except for the batch and learning rate of a run given in minutes, which are measured
+    first (`with_budget_batch`). Settings of the user are kept, and with them the settings that depend on them."""
+    requested = request.all_overrides()
+    if recipe == "published":
+        return settings
+    tokens = _budget(request, settings)
+    overrides = _model_overrides(settings, requested) | _objective_overrides(settings, requested)
+    if not settings.reads_documents and not _has(requested, "data.length", "data.short_", "data.repeat_"):
+        overrides["data.repeat_positions"] = True
+        if tokens < FEW_TOKENS:
+            length = min(SHORTEST_LENGTH if tokens < VERY_FEW_TOKENS else SHORT_LENGTH, settings.data.length)
+            overrides |= {"data.short_length": length, "data.short_fraction": 1.0}
+    if not _chooses_optimizer(requested):
+        muon = {"optimizer.name": "muon", "optimizer.beta1": 0.95, "optimizer.bias_correction": True}
+        if settings.optimizer.max_grad_norm == 0:
+            muon["optimizer.max_grad_norm"] = 1.0
+        overrides |= {name: value for name, value in muon.items() if name not in requested}
+    if not _has(requested, "schedule.warmup", "schedule.decay", "schedule.min", "schedule.power"):
+        overrides |= {
+            "schedule.warmup_steps": None,
+            "schedule.warmup_fraction": 0.05,
+            "schedule.decay_in_warmup": False,
+            "schedule.decay": "polynomial",
+            "schedule.min_lr_ratio": 0.0,
+            "schedule.decay_fraction": 1.0,
+        }
+    if "batch.first_tokens" not in requested:
+        overrides["batch.first_tokens"] = None
+    settings = configuration.with_overrides(settings, overrides)
+    return settings if request.minutes is not None else with_budget_batch(settings, tokens, requested)
+
+
+def _with_repeated_text(
+    settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
+) -> PretrainSettings:
+    """The settings for these corpora: a GPT with as many parameters as they have tokens that reads them many times
+    would memorise them. Dropout, strong weight decay and other cuts of the text in each epoch delay that."""
+    is_repeated = _is_repeated(settings, _budget(request, settings), corpora, MANY_EPOCHS)
+    if recipe == "published" or not settings.reads_documents or not is_repeated:
+        return settings
+    requested = request.all_overrides()
+    overrides: dict[str, Any] = {}
+    if _takes_weight_decay(requested):
+        overrides["optimizer.weight_decay"] = GPT_WEIGHT_DECAY
+    if not _has(requested, *(f"model.{name}" for name in DROPOUTS)):
+        overrides |= REPEATED_DROPOUTS
+    if "data.shift_chunks" not in requested:
+        overrides["data.shift_chunks"] = True
+    return configuration.with_overrides(settings, overrides)
+
+
+def _with_encoder_weight_decay(
+    settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
+) -> PretrainSettings:
+    """Stronger weight decay for an encoder that reads its text many times. A weight decays to 1/e in 1 / (lr x weight
+    decay) steps, and the best weight decay makes that a sixth of the run, so it depends on the number of steps."""
+    if recipe == "published" or settings.reads_documents or not _takes_weight_decay(request.all_overrides()):
+        return settings
+    if not _is_repeated(settings, _scheduled(settings), corpora, MANY_ENCODER_EPOCHS):
+        return settings
+    optimizer = settings.optimizer
+    weight_decay = min(MAX_WEIGHT_DECAY, DECAY_TIMES / (optimizer.lr * settings.schedule.steps))
+    chosen = max(optimizer.weight_decay, float(f"{weight_decay:.2g}"))
+    return configuration.with_overrides(settings, {"optimizer.weight_decay": chosen})
+
+
+def _is_repeated(settings: PretrainSettings, tokens: float, corpora: Corpora, many_epochs: int) -> bool:
+    """Whether a run of `tokens` reads the corpora `many_epochs` times and the model could memorise them."""
+    num_tokens = sum(corpus.num_tokens for corpus, _ in corpora)
+    model = dataclasses.replace(settings.model, vocab_size=corpora[0][0].tokenizer.vocab_size)
+    return tokens >= many_epochs * num_tokens and model.num_matrix_parameters >= num_tokens
+
+
+def _has(overrides: Mapping[str, Any], *prefixes: str) -> bool:
+    return any(name.startswith(prefixes) for name in overrides)
+
+
+def _chooses_optimizer(overrides: Mapping[str, Any]) -> bool:
+    """Whether the user has set the optimizer, or its learning rate or betas, which depend on it."""
+    return _has(overrides, "optimizer.name", "optimizer.lr", "optimizer.beta")
+
+
+def _takes_weight_decay(requested: Mapping[str, Any]) -> bool:
+    """Whether the recipe sets the weight decay, whose values are for its own optimizer."""
+    return not _chooses_optimizer(requested) and "optimizer.weight_decay" not in requested
+
+
+def _model_overrides(settings: PretrainSettings, requested: Mapping[str, Any]) -> dict[str, Any]:
+    """No dropout, and a wider initialisation of narrow models."""
+    names = {field.name for field in dataclasses.fields(settings.model)}
+    no_dropout = {f"model.{name}": 0.0 for name in DROPOUTS & names}
+    overrides = {} if _has(requested, *no_dropout) else no_dropout
+    return overrides if _has(requested, "model.init_") else overrides | {"model.init_by_width": True}
+
+
+def _objective_overrides(settings: PretrainSettings, requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Without a sentence task, which keeps a short run at word frequencies; ELECTRA with the correction loss."""
+    objective = settings.objective
+    if _has(requested, "objective.", "data.layout"):
+        return {}
+    if isinstance(objective, RtdSettings):
+        return {"objective.correction": 1.0} if objective.discriminator_task.startswith("rtd") else {}
+    return {"objective.sentence": "none"} if isinstance(objective, MlmSettings) else {}
+
+
+def with_budget_batch(settings: PretrainSettings, tokens: float, requested: Mapping[str, Any]) -> PretrainSettings:
+    """The settings with a batch size for the training `tokens` of the run, and the learning rate. The batch size stays
+    if the request has it; if it has the number of steps, the batch is at most the largest of the recipe."""
+    overrides: dict[str, Any] = {}
+    batch_tokens, largest = settings.batch.tokens, LARGEST_GPT_BATCH if settings.reads_documents else LARGEST_BATCH
+    if "batch.tokens" not in requested and "schedule.steps" in requested:
+        batch_tokens = overrides["batch.tokens"] = min(batch_tokens, largest)
+    elif "batch.tokens" not in requested:
+        batch_tokens = min(largest, max(SMALLEST_BATCH, 2 ** round(math.log2(max(1.0, tokens / STEPS_WANTED)))))
+        overrides |= {"batch.tokens": batch_tokens, "schedule.steps": max(1, math.ceil(tokens / batch_tokens))}
+    if settings.reads_documents and "data.length" not in requested:
+        overrides["data.length"] = min(settings.data.length, max(SHORT_LENGTH, batch_tokens // SEQUENCES_PER_BATCH))
+    if not _chooses_optimizer(requested):
+        overrides["optimizer.lr"] = next(lr for width, lr in LEARNING_RATES.items() if settings.model.width >= width)
+    return configuration.with_overrides(settings, overrides)
+
+
+def description(settings: PretrainSettings, request: PretrainRequest) -> str:
+    """One line for the log: what the budget recipe sets and how to get the published settings."""
+    published = preset(request.preset)
+    parts = [f"{settings.optimizer.name} at {settings.optimizer.lr:g}", f"batches of {settings.batch.tokens:,} tokens"]
+    if settings.model.dropout != published.model.dropout:
+        parts.append(f"dropout {settings.model.dropout:g}" if settings.model.dropout else "no dropout")
+    if settings.optimizer.weight_decay != published.optimizer.weight_decay:
+        parts.append(f"weight decay {settings.optimizer.weight_decay:g}")
+    if (longest := max(settings.lengths)) < settings.model.max_positions:
+        beyond = "repeat those before" if settings.data.repeat_positions else "stay untrained"
+        parts.append(f"length {longest} (positions beyond it {beyond})")
+    if getattr(settings.objective, "sentence", "none") != getattr(published.objective, "sentence", "none"):
+        parts.append("no sentence task")
+    if getattr(settings.objective, "correction", 0) and not published.objective.correction:
+        parts.append("correction loss")
+    why = "" if request.recipe == "budget" else ", as this run is far shorter than the published one"
+    return f"recipe budget{why}: {', '.join(parts)}; recipe='published' keeps the published settings"
+
+
+def _with_validations(settings: PretrainSettings, num_held_out_tokens: int) -> PretrainSettings:
+    """The settings with an interval of validations whose cost is small compared with that of training."""
+    if settings.validation.every_steps is not None:
+        return settings
+    steps = settings.schedule.steps
+    validation_cost = num_held_out_tokens * FORWARD_SHARE  # in tokens of training
+    every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
+    return configuration.with_overrides(settings, {"validation.every_steps": every})
+
+
+def num_validations(run_cost: float, validation_cost: float) -> int:
+    """Default number of validations: twenty, or as many as cost a tenth of the run (seconds or tokens); at least two.
+
+    >>> num_validations(1000, 1), num_validations(1000, 20), num_validations(10, 20)
+    (20, 5, 2)
+    """
+    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * run_cost / max(validation_cost, 1e-9))))
+
+
+def steps_between(steps: int, num: int) -> int:
+    return max(1, min(1000, steps // num))
