@@ -31,7 +31,7 @@ from hornbook.data.shards import find, load_arrays, write_arrays
 
 Rule = Literal["at_least", "balanced", "at_most"]
 VERSION = 2  # of these rules; a new version makes cached chunks of older rules unused
-DOCUMENTS_PER_RUN = 256  # documents that `at_most` concatenates before a new chunk starts: under 0.2% is part-filled
+MAX_DOCUMENTS = 256  # that `at_most` concatenates before a new chunk starts: under 0.2% of the chunks is part-filled
 OVERFULL = 0.25  # a document is split into n + 1 `balanced` chunks if it exceeds n by more than this fraction of one
 
 
@@ -82,35 +82,35 @@ def _cut_shard(corpus: Corpus, index: int, length: int, rule: Rule, held_out: bo
     selected = corpus.held_out_in(index) == held_out
     sentences = np.asarray(shard.sentences, np.int64)
     documents = np.asarray(shard.documents, np.int64)
-    runs = _runs(selected, documents, DOCUMENTS_PER_RUN if rule == "at_most" else 1)
+    stretches = _stretches(selected, documents, MAX_DOCUMENTS if rule == "at_most" else 1)
     if rule == "balanced":
-        return _balanced(sentences, runs, length)
-    return _cut_sequentially(sentences, documents, runs, length, rule)
+        return _balanced(sentences, stretches, length)
+    return _cut_sequentially(sentences, documents, stretches, length, rule)
 
 
-def _runs(selected: np.ndarray, documents: np.ndarray, max_documents: int) -> np.ndarray:
-    """(first sentence, end of sentences) of each run of at most `max_documents` consecutive selected documents."""
+def _stretches(selected: np.ndarray, documents: np.ndarray, max_documents: int) -> np.ndarray:
+    """(first sentence, end of sentences) of each stretch of at most `max_documents` consecutive selected documents."""
     indices = np.flatnonzero(selected)
     if not len(indices):
         return np.zeros((0, 2), np.int64)
-    starts_stretch = np.diff(indices, prepend=-2) != 1
-    stretch_starts = np.flatnonzero(starts_stretch)
-    in_stretch = np.arange(len(indices)) - stretch_starts[np.cumsum(starts_stretch) - 1]
-    run_starts = np.flatnonzero(in_stretch % max_documents == 0)
-    firsts, lasts = indices[run_starts], indices[np.append(run_starts[1:], len(indices)) - 1]
+    is_after_gap = np.diff(indices, prepend=-2) != 1
+    after_gap = np.flatnonzero(is_after_gap)
+    since_gap = np.arange(len(indices)) - after_gap[np.cumsum(is_after_gap) - 1]
+    begins = np.flatnonzero(since_gap % max_documents == 0)
+    firsts, lasts = indices[begins], indices[np.append(begins[1:], len(indices)) - 1]
     return np.stack([documents[firsts], documents[lasts + 1]], axis=1)
 
 
 def _cut_sequentially(
-    sentences: np.ndarray, documents: np.ndarray, runs: np.ndarray, length: int, rule: Rule
+    sentences: np.ndarray, documents: np.ndarray, stretches: np.ndarray, length: int, rule: Rule
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Splits all runs in parallel, one chunk per iteration. Returns (starts, stops), sorted by start."""
+    """Splits all stretches in parallel, one chunk per iteration. Returns (starts, stops), sorted by start."""
     # Documents that share a chunk are separated by one token, so `at_most` measures tokens + documents started: a chunk
     # that starts at the first sentence of a document includes that document, one that stops there does not.
     indices = np.arange(len(sentences))
     as_start = sentences + np.searchsorted(documents, indices, side="right")
     as_stop = sentences + np.searchsorted(documents, indices, side="left")
-    start, last_sentence = sentences[runs[:, 0]], runs[:, 1]  # of the runs that have text left
+    start, last_sentence = sentences[stretches[:, 0]], stretches[:, 1]  # of the stretches that have text left
     starts, stops = [], []
     has_text = start < sentences[last_sentence]
     while has_text.any():
@@ -137,14 +137,15 @@ def _cut_sequentially(
     return all_starts[order].astype(np.uint32), all_stops[order].astype(np.uint32)
 
 
-def _balanced(sentences: np.ndarray, runs: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Splits each run into equal parts, moved to the nearest sentence boundary if it is less than half a part away."""
-    begins, ends = sentences[runs[:, 0]], sentences[runs[:, 1]]
+def _balanced(sentences: np.ndarray, stretches: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Splits each stretch into equal parts, moved to the nearest sentence boundary if that is less than half a part
+    away."""
+    begins, ends = sentences[stretches[:, 0]], sentences[stretches[:, 1]]
     num_parts = np.maximum(1, np.ceil((ends - begins) / length - OVERFULL)).astype(np.int64)
-    of_run = np.repeat(np.arange(len(runs)), num_parts)
-    part = np.arange(len(of_run)) - np.repeat(np.cumsum(num_parts) - num_parts, num_parts)
-    begin, size, num_parts = begins[of_run], (ends - begins)[of_run], num_parts[of_run]
-    # A part starts at a fraction of the run, so distances are counted in whole numbers of 1 / num_parts tokens.
+    of_stretch = np.repeat(np.arange(len(stretches)), num_parts)
+    part = np.arange(len(of_stretch)) - np.repeat(np.cumsum(num_parts) - num_parts, num_parts)
+    begin, size, num_parts = begins[of_stretch], (ends - begins)[of_stretch], num_parts[of_stretch]
+    # A part starts at a fraction of the stretch, so distances are counted in whole numbers of 1 / num_parts tokens.
     ideal = part * size
     after = np.searchsorted(sentences, begin - (-ideal // num_parts)).clip(1)
     to_before = ideal - (sentences[after - 1] - begin) * num_parts

@@ -23,9 +23,9 @@ STATE_FILES = ("optimizer.safetensors", "state.json")
 class Checkpoints:
     """The checkpoints of one run, the last `keep` of them."""
 
-    def __init__(self, run: Path, keep: int = 2):
-        self.run = Path(run)
-        self.folder = self.run / "checkpoints"
+    def __init__(self, run_folder: Path, keep: int = 2):
+        self.run_folder = Path(run_folder)
+        self.folder = self.run_folder / "checkpoints"
         self.keep = keep
 
     def all(self) -> list[Path]:
@@ -70,7 +70,7 @@ class Checkpoints:
 
     def keep_weights(self, step: int, save_model: Callable[[Path], None]) -> None:
         """Saves the weights of a step permanently in `kept/`. Existing ones are left as they are, as in `save`."""
-        final = kept_folder(self.run, step)
+        final = kept_folder(self.run_folder, step)
         if final.exists():
             return
         with replacing_folder(final) as temporary:
@@ -94,12 +94,12 @@ class Checkpoints:
 
     def link_to_root(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files into the root of the run, without copying."""
-        hard_link_files(checkpoint, self.run, "**/*", excluded=STATE_FILES)
+        hard_link_files(checkpoint, self.run_folder, "**/*", excluded=STATE_FILES)
 
 
-def kept_folder(run: Path, step: int) -> Path:
+def kept_folder(run_folder: Path, step: int) -> Path:
     """The folder with the weights of a step named in `checkpoint.keep_at`."""
-    return Path(run) / "kept" / f"step-{step:08d}"
+    return Path(run_folder) / "kept" / f"step-{step:08d}"
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:

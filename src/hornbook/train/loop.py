@@ -31,12 +31,12 @@ class Diverged(RuntimeError):
     skipping the batch did not help."""
 
 
-def train(run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
-    """Starts or resumes the training in the folder `run`. Raises `Stopped` if a signal or `on_progress` stopped it
+def train(folder: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
+    """Starts or resumes the training in `folder`. Raises `Stopped` if a signal or `on_progress` stopped it
     before its last step. All processes that torchrun started call it with the same arguments."""
     settings.check_run(current_ranks().size)
-    with run_lock(run):
-        loop = _Loop(Path(run), job, settings, runtime, on_progress)
+    with run_lock(folder):
+        loop = _Loop(Path(folder), job, settings, runtime, on_progress)
         try:
             with Signals() as signals:
                 return loop.run(signals)
@@ -47,19 +47,21 @@ def train(run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime,
 
 
 class _Loop:
-    def __init__(self, run: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress):
-        self.run_folder, self.job, self.settings, self.runtime = run, job, settings, runtime
+    def __init__(
+        self, folder: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress
+    ):
+        self.folder, self.job, self.settings, self.runtime = folder, job, settings, runtime
         self.ranks = ranks = current_ranks()
         self.on_progress = ranks.only_main(on_progress)
         self.num_steps = settings.schedule.steps
-        self.checkpoints = Checkpoints(run, settings.checkpoint.keep)
+        self.checkpoints = Checkpoints(folder, settings.checkpoint.keep)
         with ranks.main_first():  # before any rank is told which checkpoint to restore
             if ranks.is_main:
                 self.checkpoints.drop_old()
         self._set_up()
         self.state = LoopState(micro_tokens=settings.batch.micro_tokens)
         self.spike_detector = LossSpikeDetector(settings.loss_spike)
-        self.skips = ranks.from_main(lambda: SkippedBatches(run / "skipped.json"))
+        self.skips = ranks.from_main(lambda: SkippedBatches(folder / "skipped.json"))
         self.stop: str | None = None  # with several ranks, the signal that all of them know of
         self.pending: list[tuple[int, int, float, StepResult]] = []  # (step, batch number, lr, result) not yet read
         self.values: dict[str, float] = {}
@@ -126,7 +128,7 @@ class _Loop:
     def _open_log(self) -> MetricsLog | NoLog:
         if not self.ranks.is_main:
             return NoLog()
-        return MetricsLog(self.run_folder, self.state.step, self.settings.runtime.tensorboard)
+        return MetricsLog(self.folder, self.state.step, self.settings.runtime.tensorboard)
 
     def _run_steps(self) -> None:
         """Runs steps until the end, a signal, or a rollback (after which the batch numbers change)."""
@@ -288,7 +290,7 @@ class _Loop:
                 state.best, state.best_step = metrics[job.metric_for_best], state.step
                 state.loss_of_best = metrics["loss"]
                 if self.ranks.is_main:
-                    job.save_model(self.run_folder / "best")
+                    job.save_model(self.folder / "best")
         state.validations_since_best = 0 if is_best else state.validations_since_best + 1
         self.log.write("validation", state.step, **metrics, best=is_best)
         self._restart_timer()

@@ -49,10 +49,10 @@ class PreparedRun:
         corpora: Corpora,
         model: nn.Module,
         runtime: Runtime,
-        teacher: Transformer | None = None,
+        teacher_model: Transformer | None = None,
     ) -> Self:
         tokenizer = corpora[0][0].tokenizer
-        objective = objective_of(settings, tokenizer, teacher, model)
+        objective = objective_of(settings, tokenizer, teacher_model, model)
         if "clm" in model.heads:  # the folder of a GPT adds no special tokens to texts
             tokenizer = tokenizer.without_special_tokens()
         if runtime.compiles:
@@ -84,20 +84,20 @@ class PreparedRun:
         return sum(batch.num_tokens for batch in self.held_out)
 
 
-def new_network(settings: PretrainSettings, teacher: Transformer | None = None) -> nn.Module:
+def new_network(settings: PretrainSettings, teacher_model: Transformer | None = None) -> nn.Module:
     """The network of a run, without initialised weights."""
     config, objective, family = settings.model, settings.objective, registry.family_of(settings.model)
     if isinstance(objective, DistillationSettings):
         (recipe,) = objective.stages(is_task=False)
         has_logits = any(match.quantity == "logits" for match in recipe.matches)
         head = family.vocabulary_head
-        if has_logits and head not in teacher.heads:
+        if has_logits and head not in teacher_model.heads:
             raise ValueError(
                 f"the teacher has no {head} head, so it has no logits over the vocabulary to learn from: train one "
                 "first (pre-train with init_from=), use objective.recipe=tinybert, or set objective.without=logits"
             )
         student = family(config, (head,) if has_logits or recipe.hard_label_weight else ())
-        return pair_for(recipe, student, teacher)
+        return pair_for(recipe, student, teacher_model)
     if isinstance(objective, RtdSettings):
         generator = generator_config(config, objective.generator_size, objective.generator_layers)
         is_adversarial = objective.generator_objective == "adversarial"
@@ -111,7 +111,10 @@ def new_network(settings: PretrainSettings, teacher: Transformer | None = None) 
 
 
 def objective_of(
-    settings: PretrainSettings, tokenizer: Tokenizer, teacher: Transformer | None = None, model: nn.Module | None = None
+    settings: PretrainSettings,
+    tokenizer: Tokenizer,
+    teacher_model: Transformer | None = None,
+    model: nn.Module | None = None,
 ) -> Objective:
     """The objective of a run; that of an ERNIE asks its `model` which entities have a vector."""
     objective, masking = settings.objective, None
@@ -119,7 +122,7 @@ def objective_of(
         masking = Masking(settings.masking, tokenizer.vocab_size, tokenizer.mask_id, tokenizer.special_ids)
     if isinstance(objective, DistillationSettings):
         (recipe,) = objective.stages(is_task=False)
-        return CorpusDistillation(masking, recipe, settings.model, teacher.config, objective.soft_targets)
+        return CorpusDistillation(masking, recipe, settings.model, teacher_model.config, objective.soft_targets)
     if masking is None:
         return ClmObjective()
     if settings.mlm_fraction:

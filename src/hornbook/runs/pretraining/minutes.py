@@ -36,7 +36,7 @@ TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
 def with_batch_that_fits(
-    run: PreparedRun, request: PretrainRequest, recipe: Recipe, log: Log
+    prepared: PreparedRun, request: PretrainRequest, recipe: Recipe, log: Log
 ) -> tuple[PreparedRun, float | None]:
     """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
     minutes, and halves the validation tokens until two validations fit in `VALIDATING_SHARE` of the time. Settings
@@ -45,16 +45,16 @@ def with_batch_that_fits(
     minutes, requested = request.minutes, request.all_overrides()
     log(MEASURING)
     if {"batch.tokens", "validation.tokens"} <= requested.keys() and recipe == "published":
-        return run, None
+        return prepared, None
     began = time.monotonic()
-    token_seconds = _seconds_per_token(run, MEASURED_SHARE * minutes * 60)
-    has_time = time.monotonic() - began <= MEASURED_SHARE * minutes * 60 or run.runtime.device.type != "cpu"
+    token_seconds = _seconds_per_token(prepared, MEASURED_SHARE * minutes * 60)
+    has_time = time.monotonic() - began <= MEASURED_SHARE * minutes * 60 or prepared.runtime.device.type != "cpu"
     overrides = {}
     if recipe == "budget":
-        run = run.with_settings(with_budget_batch(run.settings, minutes * 60 / token_seconds, requested))
+        prepared = prepared.with_settings(with_budget_batch(prepared.settings, minutes * 60 / token_seconds, requested))
     elif "batch.tokens" not in requested:
-        published = run.settings.batch.tokens
-        min_tokens = max(SMALLEST_BATCH, *run.settings.lengths)
+        published = prepared.settings.batch.tokens
+        min_tokens = max(SMALLEST_BATCH, *prepared.settings.lengths)
         fitting = _halved(published, minutes * 60 / ENOUGH_STEPS / token_seconds, min_tokens)
         if fitting < published:
             overrides["batch.tokens"] = fitting
@@ -62,14 +62,14 @@ def with_batch_that_fits(
                 f"batches of {fitting:,} tokens instead of the published {published:,}, for more steps in "
                 f"{minutes:g} min; batch_tokens= of {published} keeps the published size"
             )
-    default = run.settings.validation.tokens
+    default = prepared.settings.validation.tokens
     max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
     fitting = _halved(default, max_tokens, MIN_VALIDATION_TOKENS)
-    if "validation.tokens" not in requested and fitting < min(default, run.num_held_out_tokens):
+    if "validation.tokens" not in requested and fitting < min(default, prepared.num_held_out_tokens):
         overrides["validation.tokens"] = fitting
         log(f"validation on {fitting:,} tokens; validation.tokens={default} restores the default")
-    run = run.with_settings(configuration.with_overrides(run.settings, overrides))
-    return run, None if has_time else token_seconds
+    prepared = prepared.with_settings(configuration.with_overrides(prepared.settings, overrides))
+    return prepared, None if has_time else token_seconds
 
 
 def _halved(tokens: int, max_tokens: float, min_tokens: int) -> int:
@@ -83,13 +83,13 @@ def _halved(tokens: int, max_tokens: float, min_tokens: int) -> int:
     return tokens
 
 
-def log_expected_time(run: PreparedRun, has_default_duration: bool, log: Log) -> None:
+def log_expected_time(prepared: PreparedRun, has_default_duration: bool, log: Log) -> None:
     """Logs the expected time of the run. Raises a `ValueError` if it is over a month, although no duration was given
     (`has_default_duration`)."""
     log(MEASURING)
-    steps = run.settings.schedule.steps
-    token_seconds = _seconds_per_token(run, TIMED_SECONDS, num_to_time(steps))
-    seconds = token_seconds * run.settings.batch.mean_tokens * steps * (1 + VALIDATING_SHARE)
+    steps = prepared.settings.schedule.steps
+    token_seconds = _seconds_per_token(prepared, TIMED_SECONDS, num_to_time(steps))
+    seconds = token_seconds * prepared.settings.batch.mean_tokens * steps * (1 + VALIDATING_SHARE)
     if seconds > MONTH and has_default_duration:
         raise ValueError(
             f"the {counted(steps, 'step')} of the preset would take about {duration(seconds)} here: give minutes=, "
@@ -100,29 +100,31 @@ def log_expected_time(run: PreparedRun, has_default_duration: bool, log: Log) ->
         log("minutes=, steps= or a smaller batch_tokens= make the run shorter")
 
 
-def _seconds_per_token(run: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
+def _seconds_per_token(prepared: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
     """Measured on part of a batch: one micro-batch on a GPU, a few sequences on a CPU."""
-    batch = run.settings.batch
-    micro_tokens = CPU_PROBE_TOKENS if run.runtime.device.type == "cpu" else batch.micro_tokens
-    tokens = min(batch.tokens, max(*run.settings.lengths, micro_tokens))
-    small = configuration.with_overrides(run.settings, {"batch.tokens": tokens, "batch.first_tokens": None})
-    job = dataclasses.replace(run.job, make_batch=BatchMaker(small, run.corpora))
-    return mean_seconds_per_step(dataclasses.replace(run, settings=small, job=job), max_seconds, num_timed) / tokens
+    batch = prepared.settings.batch
+    micro_tokens = CPU_PROBE_TOKENS if prepared.runtime.device.type == "cpu" else batch.micro_tokens
+    tokens = min(batch.tokens, max(*prepared.settings.lengths, micro_tokens))
+    small = configuration.with_overrides(prepared.settings, {"batch.tokens": tokens, "batch.first_tokens": None})
+    job = dataclasses.replace(prepared.job, make_batch=BatchMaker(small, prepared.corpora))
+    return (
+        mean_seconds_per_step(dataclasses.replace(prepared, settings=small, job=job), max_seconds, num_timed) / tokens
+    )
 
 
 def with_steps_in(
-    minutes: float, run: PreparedRun, began: float, log: Log, token_seconds: float | None = None
+    minutes: float, prepared: PreparedRun, began: float, log: Log, token_seconds: float | None = None
 ) -> PretrainSettings:
     """Measures a few steps at each sequence length, unless the seconds per token are given. Returns the settings with
     the number of steps and the steps between validations with which the run fits in the minutes that remain since
     `began` (`time.monotonic()`)."""
-    settings = run.settings
+    settings = prepared.settings
     if token_seconds is None:
-        mean = mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60)
+        mean = mean_seconds_per_step(prepared, MEASURED_SHARE * minutes * 60)
     else:
         mean = token_seconds * settings.batch.mean_tokens
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
-    validation_seconds = mean * run.num_held_out_tokens / settings.batch.tokens * FORWARD_SHARE
+    validation_seconds = mean * prepared.num_held_out_tokens / settings.batch.tokens * FORWARD_SHARE
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
     log(f"a step takes {mean:.3g} s: {counted(steps, 'step')} in the {duration(left)} left of {minutes:g} min")
     if steps < FEW_STEPS:
@@ -148,14 +150,14 @@ def steps_in(
     return steps, steps_between(steps, num)
 
 
-def mean_seconds_per_step(run: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
+def mean_seconds_per_step(prepared: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
     """Mean over the two sequence lengths, on `num_timed` of the largest batches, in at most `max_seconds` each."""
-    settings, data, num_steps = run.settings, run.settings.data, run.settings.schedule.steps
+    settings, data, num_steps = prepared.settings, prepared.settings.data, prepared.settings.schedule.steps
     switch = data.num_short_steps(num_steps)
     grown = round(settings.batch.growth_fraction * num_steps) if settings.batch.grows else 0
 
     def seconds_from(first: int) -> float:
-        return seconds_per_step(run.job, settings, run.runtime, range(first, first + num_timed), max_seconds)
+        return seconds_per_step(prepared.job, settings, prepared.runtime, range(first, first + num_timed), max_seconds)
 
     short = seconds_from(max(0, min(grown, switch - num_timed))) if data.short_fraction > 0 else 0.0
     long = seconds_from(max(switch, grown)) if data.short_fraction < 1 else 0.0

@@ -137,9 +137,9 @@ def pretrain(
     log = current_ranks().only_main(log)
     _check_request(request, teacher, resume)
     if current_ranks().from_main(lambda: folder.is_started(resume)):
-        run = read_run(folder)
-        refuse_other_request(folder, run, request)
-        prepared = _reopen(folder, run, request, teacher, log)
+        record = read_run(folder)
+        refuse_other_request(folder, record, request)
+        prepared = _reopen(folder, record, request, teacher, log)
         if current_ranks().from_main(lambda: Checkpoints(out).is_trained(prepared.settings.schedule.steps)):
             return _already_finished(out, prepared)
     else:
@@ -181,38 +181,40 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
         )
     model = _model_to_train(settings, corpora, request, teacher, log)
     log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.description}")
-    run = PreparedRun.build(settings, corpora, model, runtime, teacher and teacher.model)
+    prepared = PreparedRun.build(settings, corpora, model, runtime, teacher and teacher.model)
     if request.minutes is not None:
-        run, token_seconds = with_batch_that_fits(run, request, recipe, log)
-        settings = with_steps_in(request.minutes, run, began, log, token_seconds)
+        prepared, token_seconds = with_batch_that_fits(prepared, request, recipe, log)
+        settings = with_steps_in(request.minutes, prepared, began, log, token_seconds)
         settings = current_ranks().from_main(lambda: settings)  # the steps that the main rank measured
-        run = run.with_settings(settings)
+        prepared = prepared.with_settings(settings)
     elif teacher is not None or request.has_default_duration or takes_a_minute(settings):
-        log_expected_time(run, request.has_default_duration, log)
-    settings = final_settings(run.settings, recipe, corpora, request, run.num_held_out_tokens, log)
+        log_expected_time(prepared, request.has_default_duration, log)
+    settings = final_settings(prepared.settings, recipe, corpora, request, prepared.num_held_out_tokens, log)
     if recipe == "budget":
         log(description(settings, request))
     settings.check_run(current_ranks().size)
-    run = dataclasses.replace(run, settings=settings)
-    write_run(folder, request, run, recipe, teacher)
-    return run
+    prepared = dataclasses.replace(prepared, settings=settings)
+    write_run(folder, request, prepared, recipe, teacher)
+    return prepared
 
 
-def _reopen(folder: RunFolder, run: dict, request: PretrainRequest, teacher: Teacher | None, log: Log) -> PreparedRun:
+def _reopen(
+    folder: RunFolder, record: dict, request: PretrainRequest, teacher: Teacher | None, log: Log
+) -> PreparedRun:
     """Prepares a run to be resumed, with the settings in `run.json`. The training loop loads the last checkpoint, if
     there is one. `request` may name other paths of the same corpora."""
-    settings = settings_in(run)
-    entries = run["inputs"]["corpora"]
+    settings = settings_in(record)
+    entries = record["inputs"]["corpora"]
     named = request.named_corpora() or [(entry["folder"], entry["weight"]) for entry in entries]
     corpora = [(Corpus(path, settings.data.held_out_fraction), weight) for path, weight in named]
-    refuse_other_inputs(folder, run, corpora, teacher)
-    runtime = choose_runtime(settings.runtime, run["planned_flops"], run["runtime"])
+    refuse_other_inputs(folder, record, corpora, teacher)
+    runtime = choose_runtime(settings.runtime, record["planned_flops"], record["runtime"])
     configure_torch(runtime)
     last_step = Checkpoints(folder.path).last_step()
     if last_step is None:  # killed before the first checkpoint: initialise again
-        before = PretrainRequest(**run["request"])
+        before = PretrainRequest(**record["request"])
         if before.vectors is not None:
-            folder.refuse_other_input(f"{before.vectors}", run["inputs"]["vectors"], vectors_fingerprint(before))
+            folder.refuse_other_input(f"{before.vectors}", record["inputs"]["vectors"], vectors_fingerprint(before))
         model = _model_to_train(settings, corpora, before, teacher, ignore)
     else:
         model = new_network(settings, teacher and teacher.model)
@@ -250,8 +252,8 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     settings = settings_for_model(settings, recipe, corpora, request, None, ignore)
     model = _model_to_train(settings, corpora, request, None, ignore)
     torch.compiler.reset()  # measure without what an earlier run compiled
-    run = PreparedRun.build(settings, corpora, model, runtime)
-    return mean_seconds_per_step(run, MEASURED_SHARE * minutes * 60), runtime
+    prepared = PreparedRun.build(settings, corpora, model, runtime)
+    return mean_seconds_per_step(prepared, MEASURED_SHARE * minutes * 60), runtime
 
 
 def _model_to_train(

@@ -51,10 +51,10 @@ class PretrainRequest(RunRequest):
 
 
 def write_run(
-    folder: RunFolder, request: PretrainRequest, run: PreparedRun, recipe: str, teacher: Teacher | None = None
+    folder: RunFolder, request: PretrainRequest, prepared: PreparedRun, recipe: str, teacher: Teacher | None = None
 ) -> None:
     """Writes `run.json`."""
-    settings, job, corpora = run.settings, run.job, run.corpora
+    settings, job, corpora = prepared.settings, prepared.job, prepared.corpora
     entries = [
         {
             "folder": corpus.origin,
@@ -70,13 +70,13 @@ def write_run(
         inputs["teacher"] = teacher.to_record()
     if settings.reads_entities:
         inputs |= {"graph": settings.model.graph, "vectors": vectors_fingerprint(request)}
-    held_out = [batch.to(run.runtime.device) for batch in run.held_out]
+    held_out = [batch.to(prepared.runtime.device) for batch in prepared.held_out]
     counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
     folder.write_record(
         request.to_dict(),
         inputs,
         settings,
-        run.runtime.to_record(),
+        prepared.runtime.to_record(),
         preset=request.preset,
         recipe=recipe,
         family=job.model.family,
@@ -95,23 +95,23 @@ def read_run(folder: RunFolder) -> dict:
     return folder.read_record(_check)
 
 
-def _check(run: dict) -> None:
-    PretrainRequest(**run["request"])
-    list(run["terms"]), list(run["heads"]), str(run["preset"]), str(run["recipe"])
-    for entry in run["inputs"]["corpora"]:
+def _check(record: dict) -> None:
+    PretrainRequest(**record["request"])
+    list(record["terms"]), list(record["heads"]), str(record["preset"]), str(record["recipe"])
+    for entry in record["inputs"]["corpora"]:
         Path(entry["folder"]), float(entry["weight"]), str(entry["fingerprint"])
-    require(run, "runtime.threads", "runtime.compiles")
-    float(run["planned_flops"])
-    run["request"]["overrides"].items()
-    settings_in(run)
+    require(record, "runtime.threads", "runtime.compiles")
+    float(record["planned_flops"])
+    record["request"]["overrides"].items()
+    settings_in(record)
 
 
-def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest) -> None:
+def refuse_other_request(folder: RunFolder, record: dict, request: PretrainRequest) -> None:
     """Raises a ValueError if an option of `request` differs from the recorded one; others are skipped."""
-    recorded = run["request"] | {"corpora": request.corpora, "recipe": run["recipe"]}
-    differences = request_differences(recorded, request, settings_in(run))
+    recorded = record["request"] | {"corpora": request.corpora, "recipe": record["recipe"]}
+    differences = request_differences(recorded, request, settings_in(record))
     requested = request.named_corpora()
-    started = [(entry["folder"], entry["weight"]) for entry in run["inputs"]["corpora"]]
+    started = [(entry["folder"], entry["weight"]) for entry in record["inputs"]["corpora"]]
     # Their paths may differ, as corpora may have moved: `refuse_other_inputs` compares the contents.
     if requested and [weight for _, weight in requested] != [weight for _, weight in started]:
         texts = (", ".join(f"{path}:{weight:g}" for path, weight in corpora) for corpora in (started, requested))
@@ -119,11 +119,11 @@ def refuse_other_request(folder: RunFolder, run: dict, request: PretrainRequest)
     folder.refuse(differences)
 
 
-def refuse_other_inputs(folder: RunFolder, run: dict, corpora: Corpora, teacher: Teacher | None) -> None:
-    for (corpus, _), entry in zip(corpora, run["inputs"]["corpora"], strict=True):
+def refuse_other_inputs(folder: RunFolder, record: dict, corpora: Corpora, teacher: Teacher | None) -> None:
+    for (corpus, _), entry in zip(corpora, record["inputs"]["corpora"], strict=True):
         folder.refuse_other_input(f"the corpus {corpus.origin}", entry["fingerprint"], corpus.fingerprint)
     if teacher is not None:
-        refuse_other_teacher(folder, run, teacher)
+        refuse_other_teacher(folder, record, teacher)
 
 
 def vectors_fingerprint(request: PretrainRequest) -> str | None:

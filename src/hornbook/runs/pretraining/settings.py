@@ -273,10 +273,10 @@ def with_model_overrides(settings: S, overrides: dict) -> S:
         raise ValueError(f"{family} has no setting '{error.name}'; {' and '.join(owners)} {have}") from None
 
 
-def settings_in(run: dict) -> PretrainSettings:
+def settings_in(record: dict) -> PretrainSettings:
     """The settings in a `run.json`."""
-    family = run["family"]
+    family = record["family"]
     kinds = {"electra": RtdSettings, "openai-gpt": ClmSettings, "gpt2": ClmSettings, "hornbook-ernie": ErnieSettings}
-    objective = DistillationSettings if run.get("command") == "distill" else kinds.get(family, MlmSettings)
+    objective = DistillationSettings if record.get("command") == "distill" else kinds.get(family, MlmSettings)
     model = registry.MODELS[family].config_class
-    return configuration.from_dict(PretrainSettings, run["settings"], model=model, objective=objective)
+    return configuration.from_dict(PretrainSettings, record["settings"], model=model, objective=objective)
