@@ -35,18 +35,18 @@ def save_model(folder: Path, model: nn.Module, weights: WeightFormat = "float") 
 def hf_weights(model: nn.Module) -> dict[str, Tensor]:
     """Returns the weights under their Hugging Face names, without the padding rows of the vocabulary."""
     state, firsts, weights = model.state_dict(), first_names(model), {}
-    for ours, theirs in model.naming.hf_names(model).items():
-        if theirs[0] in weights:
+    for name, hf_names in model.naming.hf_names(model).items():
+        if hf_names[0] in weights:
             continue  # shared layers are saved once
-        value = state[ours].detach()
-        if ours in VOCABULARY_PADDING:
+        value = state[name].detach()
+        if name in VOCABULARY_PADDING:
             value = value[: model.config.vocab_size]
-        if firsts[ours] != ours:
+        if firsts[name] != name:
             value = value.clone()  # safetensors refuses tensors that share memory
-        if model.naming.is_transposed(ours):
+        if model.naming.is_transposed(name):
             value = value.T
-        for name, part in zip(theirs, value.chunk(len(theirs)), strict=True):
-            weights[name] = part.contiguous().cpu()
+        for hf_name, part in zip(hf_names, value.chunk(len(hf_names)), strict=True):
+            weights[hf_name] = part.contiguous().cpu()
     if not model.config.tied:
         weights |= {twin: weights[bias].clone() for bias, twin in _bias_twins(model) if bias in weights}
     return weights
@@ -101,26 +101,26 @@ def _matched(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> dict
     weights = _normalized(model, weights)
     state, firsts, matched = model.state_dict(), first_names(model), {}
     hf_names = {
-        ours: [name.removeprefix(model.naming.prefix) for name in names]
-        for ours, names in model.naming.hf_names(model).items()
+        name: [hf_name.removeprefix(model.naming.prefix) for hf_name in names]
+        for name, names in model.naming.hf_names(model).items()
     }
-    for ours, theirs in hf_names.items():
-        missing = [name for name in theirs if name not in weights]
+    for name, sources in hf_names.items():
+        missing = [source for source in sources if source not in weights]
         if missing:
             raise ValueError(f"{file} lacks {missing[0]}, which {config_file} requires: {RESTORE}")
-        num_rows = model.config.vocab_size if ours in VOCABULARY_PADDING else len(state[ours])
-        shape = (num_rows // len(theirs), *state[ours].shape[1:])
-        shape = shape[::-1] if model.naming.is_transposed(ours) else shape
-        for name in theirs:
-            _check_weight(name, weights[name], shape, file, config_file)
-        if firsts[ours] == ours:
-            value = torch.cat([weights[name] for name in theirs])
-            matched[ours] = value.T if model.naming.is_transposed(ours) else value
+        num_rows = model.config.vocab_size if name in VOCABULARY_PADDING else len(state[name])
+        shape = (num_rows // len(sources), *state[name].shape[1:])
+        shape = shape[::-1] if model.naming.is_transposed(name) else shape
+        for source in sources:
+            _check_weight(source, weights[source], shape, file, config_file)
+        if firsts[name] == name:
+            value = torch.cat([weights[source] for source in sources])
+            matched[name] = value.T if model.naming.is_transposed(name) else value
             continue
-        for first, name in zip(hf_names[firsts[ours]], theirs, strict=True):
-            if first != name and not torch.equal(weights[first], weights[name]):
+        for first, source in zip(hf_names[firsts[name]], sources, strict=True):
+            if first != source and not torch.equal(weights[first], weights[source]):
                 raise ValueError(
-                    f"{name} in {file} differs from {first}, but {config_file} declares them shared: "
+                    f"{source} in {file} differs from {first}, but {config_file} declares them shared: "
                     'set its "sharing" to "none", or restore the right file'
                 )
     used = {name for names in hf_names.values() for name in names}

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hornbook.models.transformer import Transformer
+from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.block import initialize
 
 
@@ -97,9 +97,9 @@ class DistillationPair(nn.Module):
         adopted = []
         for term in self.projected_terms:
             start, projection = f"of-{term}.", self.projection(term)
-            theirs = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
-            if {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in projection.state_dict().items()}:
-                projection.load_state_dict(theirs)
+            weights = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
+            if {k: v.shape for k, v in weights.items()} == {k: v.shape for k, v in projection.state_dict().items()}:
+                projection.load_state_dict(weights)
                 adopted.append(term)
         return adopted
 
@@ -122,51 +122,53 @@ def layers_to_copy(num_student: int, num_teacher: int) -> list[int]:
 def initialize_from_teacher(student: Transformer, teacher: Transformer) -> str:
     """Copies layers, embeddings and the vocabulary head of the teacher into the student, where the shapes agree.
     Returns a description of what was copied."""
-    ours, theirs = student.config, teacher.config
-    if difference := _difference(ours, theirs):
+    student_config, teacher_config = student.config, teacher.config
+    if difference := _difference(student_config, teacher_config):
         return f"is randomly initialised: {difference}"
-    layers = layers_to_copy(ours.num_layers, theirs.num_layers)
+    layers = layers_to_copy(student_config.num_layers, teacher_config.num_layers)
     for block, layer in zip(student.blocks, layers, strict=True):
         block.load_state_dict(teacher.blocks[layer - 1].state_dict())
     numbers = ", ".join(map(str, layers))
     copied = [f"layer{'s' if len(layers) > 1 else ''} {numbers} of the teacher"]
     if student.norm is not None and teacher.norm is not None:
         student.norm.load_state_dict(teacher.norm.state_dict())
-    if ours.embedding_width == theirs.embedding_width and ours.vocab_size == theirs.vocab_size:
+    has_same_vocabulary = student_config.vocab_size == teacher_config.vocab_size
+    if has_same_vocabulary and student_config.embedding_width == teacher_config.embedding_width:
         _copy_embeddings(student, teacher)
         copied.append("its embeddings")
         for name in ("mlm", "clm"):
             heads = getattr(student, name, None), getattr(teacher, name, None)
-            if all(heads) and ours.tied == theirs.tied:
+            if all(heads) and student_config.tied == teacher_config.tied:
                 heads[0].load_state_dict(heads[1].state_dict())
                 copied.append("its vocabulary head")
     return f"is initialised from {', '.join(copied)}"
 
 
-def _difference(ours, theirs) -> str | None:
+def _difference(student: TransformerConfig, teacher: TransformerConfig) -> str | None:
     """Why the teacher's layers do not fit into the student, or None."""
     for name in ("width", "inner_width", "num_heads"):
-        if getattr(ours, name) != getattr(theirs, name):
-            return f"it has {name} {getattr(ours, name)} and the teacher {getattr(theirs, name)}"
-    if ours.pre_norm != theirs.pre_norm:
+        if getattr(student, name) != getattr(teacher, name):
+            return f"it has {name} {getattr(student, name)} and the teacher {getattr(teacher, name)}"
+    if student.pre_norm != teacher.pre_norm:
         return "one of it and the teacher has pre-norm blocks, the other post-norm blocks"
-    if ours.sharing != "none" and ours.sharing != theirs.sharing:
-        return f"its layers share their weights (sharing={ours.sharing}) and the teacher's do not"
-    if ours.num_layers > theirs.num_layers:
-        return f"it has {ours.num_layers} layers and the teacher only {theirs.num_layers}"
+    if student.sharing != "none" and student.sharing != teacher.sharing:
+        return f"its layers share their weights (sharing={student.sharing}) and the teacher's do not"
+    if student.num_layers > teacher.num_layers:
+        return f"it has {student.num_layers} layers and the teacher only {teacher.num_layers}"
     return None
 
 
 @torch.no_grad()
 def _copy_embeddings(student: Transformer, teacher: Transformer) -> None:
-    ours, theirs = student.embeddings, teacher.embeddings
-    ours.tokens.weight.copy_(theirs.tokens.weight)
-    if ours.norm is not None and theirs.norm is not None:
-        ours.norm.load_state_dict(theirs.norm.state_dict())
+    target, source = student.embeddings, teacher.embeddings
+    target.tokens.weight.copy_(source.tokens.weight)
+    if target.norm is not None and source.norm is not None:
+        target.norm.load_state_dict(source.norm.state_dict())
     length = min(student.config.max_positions, teacher.config.max_positions)
-    ours.positions.weight[ours.position_offset :][:length] = theirs.positions.weight[theirs.position_offset :][:length]
-    has_segments = ours.segments is not None and theirs.segments is not None
-    if has_segments and ours.segments.weight.shape == theirs.segments.weight.shape:
-        ours.segments.load_state_dict(theirs.segments.state_dict())
+    copied = source.positions.weight[source.position_offset :][:length]
+    target.positions.weight[target.position_offset :][:length] = copied
+    has_segments = target.segments is not None and source.segments is not None
+    if has_segments and target.segments.weight.shape == source.segments.weight.shape:
+        target.segments.load_state_dict(source.segments.state_dict())
     if student.project is not None and teacher.project is not None:
         student.project.load_state_dict(teacher.project.state_dict())

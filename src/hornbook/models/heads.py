@@ -51,9 +51,9 @@ class TaskHead(nn.Module):
         return F.cross_entropy(outputs, values, reduction="none"), outputs.argmax(-1) == values
 
     @staticmethod
-    def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(head_config: HeadConfig, student: Tensor, teacher: Tensor, row_losses: RowLosses) -> Tensor:
         """The loss of each target, K, on the outputs of a teacher."""
-        return row_losses(ours, theirs)
+        return row_losses(student, teacher)
 
     @staticmethod
     def padded_names(head_config: HeadConfig) -> tuple[str, ...]:
@@ -155,10 +155,10 @@ class SequenceHead(TaskHead):
         return TaskHead.losses(head_config, outputs, values)
 
     @staticmethod
-    def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(head_config: HeadConfig, student: Tensor, teacher: Tensor, row_losses: RowLosses) -> Tensor:
         if head_config.problem_type == "regression":
-            return (upcast(ours) - upcast(theirs))[:, 0] ** 2
-        return row_losses(ours, theirs, is_binary=head_config.problem_type == "multi_label_classification")
+            return (upcast(student) - upcast(teacher))[:, 0] ** 2
+        return row_losses(student, teacher, is_binary=head_config.problem_type == "multi_label_classification")
 
 
 class ChoiceHead(TaskHead):
@@ -229,11 +229,11 @@ class SpanHead(TaskHead):
         return losses, is_correct
 
     @staticmethod
-    def match_losses(head_config: HeadConfig, ours: Tensor, theirs: Tensor, row_losses: RowLosses) -> Tensor:
+    def match_losses(head_config: HeadConfig, student: Tensor, teacher: Tensor, row_losses: RowLosses) -> Tensor:
         """The mean of the start and end losses, plus that of answerability if it is predicted."""
         ends = slice(None, -1) if head_config.has_answer_classifier else slice(None)
-        losses_K = row_losses(ours[:, ends], theirs[:, ends], dim=1).mean(-1)
-        return losses_K + row_losses(ours[:, -1], theirs[:, -1]) if head_config.has_answer_classifier else losses_K
+        losses_K = row_losses(student[:, ends], teacher[:, ends], dim=1).mean(-1)
+        return losses_K + row_losses(student[:, -1], teacher[:, -1]) if head_config.has_answer_classifier else losses_K
 
     @staticmethod
     def padded_names(head_config: HeadConfig) -> tuple[str, ...]:

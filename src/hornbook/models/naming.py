@@ -65,12 +65,12 @@ class Naming:
     block: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: BERT_BLOCK)
     block_prefix: Callable[[Any, int], str] = lambda config, i: f"encoder.layer.{i}"  # of block i
     task: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # task heads by output, where not as in BERT
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of `transformers` where they are not ours
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of `transformers` where they differ from these
     tied_bias_names: tuple[str, ...] = ()  # the bias of the vocabulary head, and the name of its copy
     prefix: str = ""  # default: the model type
     settings: Mapping[str, str] = field(default_factory=lambda: BERT_SETTINGS)  # our settings -> keys of `config.json`
     activation: str = "hidden_act"
-    activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # their names -> ours
+    activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS_READ)  # hf name -> name
     task_classes: Mapping[str, str] = field(default_factory=lambda: TASK_CLASSES)  # output -> class ending
     is_decoder: bool = False  # the family reads from left to right
     tied_heads: tuple[str, ...] = ()  # heads that have no weight if the embeddings are tied
@@ -79,9 +79,9 @@ class Naming:
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", self.prefix or f"{self.model_type}.")
 
-    def is_transposed(self, ours: str) -> bool:
+    def is_transposed(self, name: str) -> bool:
         """Whether `transformers` stores this weight transposed."""
-        return ours.endswith(".weight") and ours.startswith("blocks.") and ours.split(".", 2)[2][:-7] in self.transposed
+        return name.endswith(".weight") and name.startswith("blocks.") and name.split(".", 2)[2][:-7] in self.transposed
 
     def has_class(self, model: nn.Module) -> bool:
         """Whether `transformers` has a class with the layers of the model's task head. It has none for a GPT that reads
@@ -106,28 +106,28 @@ class Naming:
         """The heads that a folder with weights of these names has."""
         bare = {name.removeprefix(self.prefix) for name in names}
         parts = {"pooler": self.encoder.get("pooler"), **self.heads}
-        heads = [ours.partition(".")[0] for ours, theirs in parts.items() if f"{theirs}.weight" in bare]
+        heads = [name.partition(".")[0] for name, hf_name in parts.items() if f"{hf_name}.weight" in bare]
         return tuple(dict.fromkeys([*heads, *(self.tied_heads if is_tied else ())]))
 
     def hf_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
         """For each of our parameters its `transformers` name, or the names of the parameters that it concatenates."""
         prefix = "" if self.class_of(model) == f"{self.stem}Model" else self.prefix
-        return {ours: self._hf_name(ours, model, prefix) for ours in model.state_dict()}
+        return {name: self._hf_name(name, model, prefix) for name in model.state_dict()}
 
-    def _hf_name(self, ours: str, model: nn.Module, prefix: str) -> tuple[str, ...]:
-        stem, _, kind = ours.rpartition(".")
+    def _hf_name(self, name: str, model: nn.Module, prefix: str) -> tuple[str, ...]:
+        stem, _, kind = name.rpartition(".")
         if stem.startswith("blocks."):
             _, i, part = stem.split(".", 2)
             block = self.block_prefix(model.config, int(i))
-            return tuple(f"{prefix}{block}.{name}.{kind}" for name in self.block[part])
+            return tuple(f"{prefix}{block}.{hf_name}.{kind}" for hf_name in self.block[part])
         tables = [(self.encoder, prefix), (self.heads, "")]
         if model.head_config is not None and self.has_class(model):
             tables.append((self._task_names(model.head_config), ""))
         for table, before in tables:
-            if ours in table or stem in table:
-                return (before + (table.get(ours) or f"{table[stem]}.{kind}"),)
-        assert ours.startswith("task."), ours
-        return (ours.replace("task.", f"{OWN_HEAD}.", 1),)
+            if name in table or stem in table:
+                return (before + (table.get(name) or f"{table[stem]}.{kind}"),)
+        assert name.startswith("task."), name
+        return (name.replace("task.", f"{OWN_HEAD}.", 1),)
 
     def _task_names(self, head_config: HeadConfig) -> Mapping[str, str]:
         return self.task.get(head_config.output, {"task.out": head_config.output_type.hf_weight})
@@ -146,8 +146,8 @@ class Naming:
         """`config.json` as `transformers` writes it; settings that it does not have keep our names."""
         config = dataclasses.asdict(model.config)
         hf_config = {"architectures": [self.class_of(model)], "model_type": self.model_type, "dtype": "float32"}
-        hf_config |= {theirs: config[ours] for ours, theirs in self.settings.items()}
-        activations = {ours: theirs for theirs, ours in reversed(self.activations.items())}  # the first name
+        hf_config |= {hf_name: config[name] for name, hf_name in self.settings.items()}
+        activations = {name: hf_name for hf_name, name in reversed(self.activations.items())}  # the first name
         hf_config[self.activation] = activations[model.config.activation]
         if model.head_config is not None:
             hf_config |= hf_head_entries(model.head_config)
@@ -167,7 +167,7 @@ class Naming:
             raise ValueError(f"its position_embedding_type '{hf_config['position_embedding_type']}' is not supported")
         if hf_config.get("add_cross_attention"):
             raise ValueError("it has cross-attention (add_cross_attention), which is not supported")
-        values = {ours: hf_config[theirs] for ours, theirs in self.settings.items() if theirs in hf_config}
+        values = {name: hf_config[hf_name] for name, hf_name in self.settings.items() if hf_name in hf_config}
         if self.activation in hf_config:
             activation = hf_config[self.activation]
             if activation not in self.activations:

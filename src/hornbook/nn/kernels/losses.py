@@ -96,55 +96,55 @@ def _overwrite(
     tl.store(logits + value, ((_exp(own, minus) - 1) * weight).to(logits.dtype.element_ty))
 
 
-def squared_vector_error(ours_TD: Tensor, theirs_TD: Tensor, weights_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of weight x mean((ours - theirs)^2) over vectors, and its gradient with respect to `ours_TD`."""
-    num_rows, width = ours_TD.shape
-    losses_T = torch.empty(num_rows, dtype=torch.float32, device=ours_TD.device)
-    gradient_TD = torch.empty_like(ours_TD)
+def squared_vector_error(student_TD: Tensor, teacher_TD: Tensor, weights_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of weight x mean((student - teacher)^2) over vectors, and its gradient with respect to `student_TD`."""
+    num_rows, width = student_TD.shape
+    losses_T = torch.empty(num_rows, dtype=torch.float32, device=student_TD.device)
+    gradient_TD = torch.empty_like(student_TD)
     padded_width = max(16, triton.next_power_of_2(width))
     _squared_vector_error[(num_rows,)](
-        ours_TD, theirs_TD, weights_T, losses_T, gradient_TD, width,
+        student_TD, teacher_TD, weights_T, losses_T, gradient_TD, width,
         WIDTH=padded_width, num_warps=min(MAX_WARPS, max(1, padded_width // COLUMNS_PER_WARP)),
     )  # fmt: skip
     return losses_T.sum(), gradient_TD
 
 
 def squared_relation_error(
-    ours_T3HC: Tensor,
-    theirs_T3HC: Tensor,
+    student_T3HC: Tensor,
+    teacher_T3HC: Tensor,
     weights_T: Tensor,
     offsets: Tensor,
     max_length: int,
     sides: tuple[int, int],
     direction: str,
 ) -> tuple[Tensor, Tensor]:
-    """Sum of weight x mean((ours - theirs)^2) over tokens, where the mean is over heads and attended tokens, and ours
-    and theirs are the products of the two factors `sides` (queries, keys or values) / sqrt(C); and its gradient with
-    respect to `ours_T3HC`."""
-    _, _, num_heads, width = ours_T3HC.shape
-    their_width, num_sequences = theirs_T3HC.shape[-1], len(offsets) - 1
-    padded_width, their_padded_width = (max(16, triton.next_power_of_2(each)) for each in (width, their_width))
-    tile = TILE if max(padded_width, their_padded_width) <= WIDE else TILE_OF_WIDE
+    """Sum of weight x mean((student - teacher)^2) over tokens, where the mean is over heads and attended tokens, and
+    both are the products of the two factors `sides` (queries, keys or values) / sqrt(C); and its gradient with respect
+    to `student_T3HC`."""
+    _, _, num_heads, width = student_T3HC.shape
+    teacher_width, num_sequences = teacher_T3HC.shape[-1], len(offsets) - 1
+    padded_width, teacher_padded_width = (max(16, triton.next_power_of_2(each)) for each in (width, teacher_width))
+    tile = TILE if max(padded_width, teacher_padded_width) <= WIDE else TILE_OF_WIDE
     num_tiles = triton.cdiv(max_length, tile)
-    losses_NHB = torch.empty(num_sequences, num_heads, num_tiles, dtype=torch.float32, device=ours_T3HC.device)
-    gradient_T3HC = torch.zeros_like(ours_T3HC)
+    losses_NHB = torch.empty(num_sequences, num_heads, num_tiles, dtype=torch.float32, device=student_T3HC.device)
+    gradient_T3HC = torch.zeros_like(student_T3HC)
     _squared_relation_error[(num_tiles, num_heads, num_sequences)](
-        ours_T3HC, theirs_T3HC, weights_T, offsets, losses_NHB, gradient_T3HC, num_heads, width, their_width,
-        width**-0.5, their_width**-0.5,
+        student_T3HC, teacher_T3HC, weights_T, offsets, losses_NHB, gradient_T3HC, num_heads, width, teacher_width,
+        width**-0.5, teacher_width**-0.5,
         FIRST=sides[0], SECOND=sides[1], IS_CAUSAL=direction == "causal",
-        TILE=tile, WIDTH=padded_width, THEIR_WIDTH=their_padded_width, num_warps=4,
+        TILE=tile, WIDTH=padded_width, TEACHER_WIDTH=teacher_padded_width, num_warps=4,
     )  # fmt: skip
     return losses_NHB.sum(), gradient_T3HC
 
 
 @triton.jit
-def _squared_vector_error(ours, theirs, weights, losses, gradient, width, WIDTH: tl.constexpr):
+def _squared_vector_error(student, teacher, weights, losses, gradient, width, WIDTH: tl.constexpr):
     row = tl.program_id(0)
     at = tl.arange(0, WIDTH)
     inside = at < width
     places = row.to(tl.int64) * width + at
-    error = tl.load(ours + places, mask=inside, other=0.0).to(tl.float32)
-    error -= tl.load(theirs + places, mask=inside, other=0.0).to(tl.float32)
+    error = tl.load(student + places, mask=inside, other=0.0).to(tl.float32)
+    error -= tl.load(teacher + places, mask=inside, other=0.0).to(tl.float32)
     share = tl.load(weights + row).to(tl.float32) / width
     tl.store(losses + row, share * tl.sum(error * error, 0))
     tl.store(gradient + places, (2 * share * error).to(gradient.dtype.element_ty), mask=inside)
@@ -179,9 +179,9 @@ def _mask(attending, attended, length, IS_CAUSAL: tl.constexpr):
 
 @triton.jit
 def _squared_relation_error(
-    ours, theirs, weights, offsets, losses, gradient, num_heads, width, their_width, scale, their_scale,
+    student, teacher, weights, offsets, losses, gradient, num_heads, width, teacher_width, scale, teacher_scale,
     FIRST: tl.constexpr, SECOND: tl.constexpr, IS_CAUSAL: tl.constexpr,
-    TILE: tl.constexpr, WIDTH: tl.constexpr, THEIR_WIDTH: tl.constexpr,
+    TILE: tl.constexpr, WIDTH: tl.constexpr, TEACHER_WIDTH: tl.constexpr,
 ):  # fmt: skip
     tile, head, sequence = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     begin = tl.load(offsets + sequence)
@@ -189,28 +189,32 @@ def _squared_relation_error(
     loss = 0.0
     if tile * TILE < length:
         here = tile * TILE + tl.arange(0, TILE)
-        kind = ours.dtype.element_ty
-        x_here = _tile(ours, here, length, begin, FIRST, head, num_heads, width, WIDTH)
-        y_here = _tile(ours, here, length, begin, SECOND, head, num_heads, width, WIDTH)
-        their_x_here = _tile(theirs, here, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH)
-        their_y_here = _tile(theirs, here, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH)
+        kind = student.dtype.element_ty
+        x_here = _tile(student, here, length, begin, FIRST, head, num_heads, width, WIDTH)
+        y_here = _tile(student, here, length, begin, SECOND, head, num_heads, width, WIDTH)
+        teacher_x_here = _tile(teacher, here, length, begin, FIRST, head, num_heads, teacher_width, TEACHER_WIDTH)
+        teacher_y_here = _tile(teacher, here, length, begin, SECOND, head, num_heads, teacher_width, TEACHER_WIDTH)
         share_here = _share(weights, here, length, begin, num_heads, IS_CAUSAL)
         x_gradient = tl.zeros((TILE, WIDTH), tl.float32)
         y_gradient = tl.zeros((TILE, WIDTH), tl.float32)
         for start in range(0, length, TILE):
             there = start + tl.arange(0, TILE)
-            x_there = _tile(ours, there, length, begin, FIRST, head, num_heads, width, WIDTH)
-            y_there = _tile(ours, there, length, begin, SECOND, head, num_heads, width, WIDTH)
-            their_x = _tile(theirs, there, length, begin, FIRST, head, num_heads, their_width, THEIR_WIDTH)
-            their_y = _tile(theirs, there, length, begin, SECOND, head, num_heads, their_width, THEIR_WIDTH)
+            x_there = _tile(student, there, length, begin, FIRST, head, num_heads, width, WIDTH)
+            y_there = _tile(student, there, length, begin, SECOND, head, num_heads, width, WIDTH)
+            teacher_x = _tile(teacher, there, length, begin, FIRST, head, num_heads, teacher_width, TEACHER_WIDTH)
+            teacher_y = _tile(teacher, there, length, begin, SECOND, head, num_heads, teacher_width, TEACHER_WIDTH)
             # this tile attends
-            error = tl.dot(x_here, tl.trans(y_there)) * scale - tl.dot(their_x_here, tl.trans(their_y)) * their_scale
+            error = (
+                tl.dot(x_here, tl.trans(y_there)) * scale - tl.dot(teacher_x_here, tl.trans(teacher_y)) * teacher_scale
+            )
             error = tl.where(_mask(here[:, None], there[None, :], length, IS_CAUSAL), error, 0.0)
             shared = error * share_here[:, None]
             loss += tl.sum(shared * error)
             x_gradient += tl.dot(shared.to(kind), y_there)
             # this tile is attended to
-            error = tl.dot(y_here, tl.trans(x_there)) * scale - tl.dot(their_y_here, tl.trans(their_x)) * their_scale
+            error = (
+                tl.dot(y_here, tl.trans(x_there)) * scale - tl.dot(teacher_y_here, tl.trans(teacher_x)) * teacher_scale
+            )
             error = tl.where(_mask(there[None, :], here[:, None], length, IS_CAUSAL), error, 0.0)
             share_there = _share(weights, there, length, begin, num_heads, IS_CAUSAL)
             y_gradient += tl.dot((error * share_there[None, :]).to(kind), x_there)

@@ -30,29 +30,31 @@ QKV_INDEX = {"queries": QUERIES, "keys": KEYS, "values": VALUES}
 WIDEST_VECTOR, WIDEST_HEAD = 8192, 128  # limits of the kernels
 
 
-def vector_losses(loss: str, ours_KD: Tensor, theirs_KD: Tensor) -> Tensor:
+def vector_losses(loss: str, student_KD: Tensor, teacher_KD: Tensor) -> Tensor:
     """The loss of each pair of vectors, K."""
-    ours_KD, theirs_KD = upcast(ours_KD), upcast(theirs_KD)
+    student_KD, teacher_KD = upcast(student_KD), upcast(teacher_KD)
     if loss == "cosine":
-        return 1 - F.cosine_similarity(ours_KD, theirs_KD, dim=-1)
-    return ((ours_KD - theirs_KD) ** 2).mean(-1)
+        return 1 - F.cosine_similarity(student_KD, teacher_KD, dim=-1)
+    return ((student_KD - teacher_KD) ** 2).mean(-1)
 
 
-def vector_sum(loss: str, ours_KD: Tensor, theirs_KD: Tensor, weights_K: Tensor) -> Tensor:
+def vector_sum(loss: str, student_KD: Tensor, teacher_KD: Tensor, weights_K: Tensor) -> Tensor:
     """The weighted sum of `vector_losses`."""
-    if loss == "mse" and kernels.use_triton(ours_KD) and len(ours_KD) and ours_KD.shape[-1] <= WIDEST_VECTOR:
+    if loss == "mse" and kernels.use_triton(student_KD) and len(student_KD) and student_KD.shape[-1] <= WIDEST_VECTOR:
         from hornbook.nn.kernels.losses import squared_vector_error
 
-        ours_KD, theirs_KD = ours_KD.contiguous(), theirs_KD.contiguous()
-        return _WithGradient.apply(ours_KD, lambda: squared_vector_error(ours_KD, theirs_KD, weights_K.contiguous()))
-    return (vector_losses(loss, ours_KD, theirs_KD) * weights_K).sum()
+        student_KD, teacher_KD = student_KD.contiguous(), teacher_KD.contiguous()
+        return _WithGradient.apply(
+            student_KD, lambda: squared_vector_error(student_KD, teacher_KD, weights_K.contiguous())
+        )
+    return (vector_losses(loss, student_KD, teacher_KD) * weights_K).sum()
 
 
 class _WithGradient(torch.autograd.Function):
     """A loss whose gradient is computed in the forward pass: `compute()` returns both."""
 
     @staticmethod
-    def forward(ctx, ours: Tensor, compute: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
+    def forward(ctx, student: Tensor, compute: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
         total, gradient = compute()
         ctx.save_for_backward(gradient)
         return total
@@ -66,52 +68,52 @@ class _WithGradient(torch.autograd.Function):
         return scaled(gradient, outer, gradient.dtype), None
 
 
-def row_losses(loss: str, ours_KV: Tensor, theirs_KV: Tensor, temperature: float, dim: int = -1) -> Tensor:
+def row_losses(loss: str, student_KV: Tensor, teacher_KV: Tensor, temperature: float, dim: int = -1) -> Tensor:
     """The loss of each row of logits along `dim`, K."""
-    ours_KV, theirs_KV = upcast(ours_KV), upcast(theirs_KV)
+    student_KV, teacher_KV = upcast(student_KV), upcast(teacher_KV)
     if loss == "mse":  # masked logits are MASKED_LOGIT on both sides
-        squared = (ours_KV - theirs_KV) ** 2
-        return squared.sum(dim) / (theirs_KV > MASKED_LOGIT / 2).sum(dim).clamp(min=1)
-    log_ours, log_theirs = ((each / temperature).log_softmax(dim) for each in (ours_KV, theirs_KV))
-    probabilities = log_theirs.exp()
-    losses = (probabilities * (log_theirs - log_ours)) if loss == "kl" else -probabilities * log_ours
+        squared = (student_KV - teacher_KV) ** 2
+        return squared.sum(dim) / (teacher_KV > MASKED_LOGIT / 2).sum(dim).clamp(min=1)
+    log_student, log_teacher = ((each / temperature).log_softmax(dim) for each in (student_KV, teacher_KV))
+    probabilities = log_teacher.exp()
+    losses = (probabilities * (log_teacher - log_student)) if loss == "kl" else -probabilities * log_student
     return losses.sum(dim) * temperature**2
 
 
 def relation_sum(
-    match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
+    match: Match, student_T3HC: Tensor, teacher_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
 ) -> Tensor:
     """The loss of attention scores or relations within each sequence: the mean over heads, summed over the attending
     tokens with `weights_T`."""
-    if match.loss == "mse" and match.heads != "mean" and kernels.use_triton(ours_T3HC):
-        theirs_T3HC = theirs_T3HC.to(ours_T3HC.dtype)  # cached teacher outputs are float32
-        ours_T3HC, theirs_T3HC = (_resplit(match, each).contiguous() for each in (ours_T3HC, theirs_T3HC))
-        if len(ours_T3HC) and max(ours_T3HC.shape[-1], theirs_T3HC.shape[-1]) <= WIDEST_HEAD:
-            return _fused_relation_sum(match, ours_T3HC, theirs_T3HC, batch, weights_T, direction)
-    ours_NHSS, mask_NS = relation_scores(match, ours_T3HC, batch)
-    theirs_NHSS, _ = relation_scores(match, theirs_T3HC, batch)
+    if match.loss == "mse" and match.heads != "mean" and kernels.use_triton(student_T3HC):
+        teacher_T3HC = teacher_T3HC.to(student_T3HC.dtype)  # cached teacher outputs are float32
+        student_T3HC, teacher_T3HC = (_resplit(match, each).contiguous() for each in (student_T3HC, teacher_T3HC))
+        if len(student_T3HC) and max(student_T3HC.shape[-1], teacher_T3HC.shape[-1]) <= WIDEST_HEAD:
+            return _fused_relation_sum(match, student_T3HC, teacher_T3HC, batch, weights_T, direction)
+    student_NHSS, mask_NS = relation_scores(match, student_T3HC, batch)
+    teacher_NHSS, _ = relation_scores(match, teacher_T3HC, batch)
     mask_NSS = mask_NS[:, None, :].expand(-1, batch.max_length, -1)
     if direction == "causal":
         mask_NSS = mask_NSS.tril()
     if match.loss == "mse":
-        squared_NHSS = (ours_NHSS - theirs_NHSS) ** 2 * mask_NSS[:, None]
+        squared_NHSS = (student_NHSS - teacher_NHSS) ** 2 * mask_NSS[:, None]
         losses_NHS = squared_NHSS.sum(-1) / mask_NSS.sum(-1).clamp(min=1)[:, None]
     else:
-        ours_NHSS, theirs_NHSS = (
-            each.masked_fill(~mask_NSS[:, None], MASKED_LOGIT) for each in (ours_NHSS, theirs_NHSS)
+        student_NHSS, teacher_NHSS = (
+            each.masked_fill(~mask_NSS[:, None], MASKED_LOGIT) for each in (student_NHSS, teacher_NHSS)
         )
-        losses_NHS = row_losses(match.loss, ours_NHSS, theirs_NHSS, match.temperature)
+        losses_NHS = row_losses(match.loss, student_NHSS, teacher_NHSS, match.temperature)
     weights_NS = to_padded(weights_T[:, None], batch)[0][..., 0] * mask_NS
     return (losses_NHS.mean(1) * weights_NS).sum()
 
 
 def _fused_relation_sum(
-    match: Match, ours_T3HC: Tensor, theirs_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
+    match: Match, student_T3HC: Tensor, teacher_T3HC: Tensor, batch: Batch, weights_T: Tensor, direction: str
 ) -> Tensor:
     from hornbook.nn.kernels.losses import squared_relation_error
 
     arguments = (weights_T.contiguous(), batch.offsets, batch.max_length, FACTORS[match.quantity], direction)
-    return _WithGradient.apply(ours_T3HC, lambda: squared_relation_error(ours_T3HC, theirs_T3HC, *arguments))
+    return _WithGradient.apply(student_T3HC, lambda: squared_relation_error(student_T3HC, teacher_T3HC, *arguments))
 
 
 def _resplit(match: Match, qkv_T3HC: Tensor) -> Tensor:
@@ -130,13 +132,13 @@ def relation_scores(match: Match, qkv_T3HC: Tensor, batch: Batch) -> tuple[Tenso
     return (scores_NHSS.mean(1, keepdim=True) if match.heads == "mean" else scores_NHSS), mask_NS
 
 
-def output_losses(head_config: HeadConfig, match: Match, ours: Tensor, theirs: Tensor) -> Tensor:
+def output_losses(head_config: HeadConfig, match: Match, student: Tensor, teacher: Tensor) -> Tensor:
     """The loss of each target of a task, from the outputs of the task head (shapes in `models/head_config.py`)."""
 
-    def losses(ours: Tensor, theirs: Tensor, dim: int = -1, is_binary: bool = False) -> Tensor:
+    def losses(student: Tensor, teacher: Tensor, dim: int = -1, is_binary: bool = False) -> Tensor:
         if is_binary and match.loss != "mse":  # each class is a binary choice with logits x and 0
-            ours, theirs = (torch.stack([each, torch.zeros_like(each)], -1) for each in (ours, theirs))
-            return row_losses(match.loss, ours, theirs, match.temperature).mean(-1)
-        return row_losses(match.loss, ours, theirs, match.temperature, dim=dim)
+            student, teacher = (torch.stack([each, torch.zeros_like(each)], -1) for each in (student, teacher))
+            return row_losses(match.loss, student, teacher, match.temperature).mean(-1)
+        return row_losses(match.loss, student, teacher, match.temperature, dim=dim)
 
-    return HEADS[head_config.output].match_losses(head_config, ours, theirs, losses)
+    return HEADS[head_config.output].match_losses(head_config, student, teacher, losses)

@@ -160,29 +160,29 @@ def layer_pairs(layers: str, num_student: int, num_teacher: int) -> list[tuple[i
     >>> layer_pairs("uniform", 4, 12), layer_pairs("top", 2, 6), layer_pairs("2,6", 2, 6)
     ([(1, 3), (2, 6), (3, 9), (4, 12)], [(1, 5), (2, 6)], [(1, 2), (2, 6)])
     """
-    ours = range(1, num_student + 1)
+    student_layers = range(1, num_student + 1)
     if layers in ("uniform", "uniform-but-last"):
-        pairs = [(m, -(-m * num_teacher // num_student)) for m in ours]
+        pairs = [(m, -(-m * num_teacher // num_student)) for m in student_layers]
         return pairs[:-1] if layers == "uniform-but-last" else pairs
     if layers == "last":
         return [(num_student, num_teacher)]
     if layers in ("top", "bottom"):
         if num_student > num_teacher:
             raise ValueError(f"layers={layers} needs a teacher of at least {num_student} layers, not {num_teacher}")
-        return [(m, m + (num_teacher - num_student if layers == "top" else 0)) for m in ours]
+        return [(m, m + (num_teacher - num_student if layers == "top" else 0)) for m in student_layers]
     try:
-        theirs = [int(part) for part in layers.split(",")]
+        teacher_layers = [int(part) for part in layers.split(",")]
     except ValueError:
         names = ", ".join(LAYER_WORDS)
         raise ValueError(
             f"layers must be one of {names}, or numbers such as 3,6,9,12, not {configuration.short_repr(layers)}"
         ) from None
-    if len(theirs) != num_student or not all(1 <= number <= num_teacher for number in theirs):
+    if len(teacher_layers) != num_student or not all(1 <= number <= num_teacher for number in teacher_layers):
         raise ValueError(
             f"layers={layers} must name a layer of the teacher, 1 to {num_teacher}, for each of the student's "
             f"{num_student} layers"
         )
-    return list(zip(ours, theirs, strict=True))
+    return list(zip(student_layers, teacher_layers, strict=True))
 
 
 def recipes_in(text: str, is_task: bool) -> tuple[StageRecipe, ...]:

@@ -208,20 +208,20 @@ class Distillation:
         student, teacher, targets = forward.student, forward.teacher, forward.step_inputs.targets[term]
         if match.quantity in RELATIONS:
             weights_T = _up_to(targets.weights_K, len(student.x_TD))
-            ours, theirs = student.qkv[student_layer], teacher.qkv[teacher_layer]
-            return relation_sum(match, ours, theirs, forward.step_inputs.batch, weights_T, self.direction)
-        ours = student.vectors(match.quantity, student_layer)
-        theirs = teacher.vectors(match.quantity, teacher_layer)
+            student_qkv, teacher_qkv = student.qkv[student_layer], teacher.qkv[teacher_layer]
+            return relation_sum(match, student_qkv, teacher_qkv, forward.step_inputs.batch, weights_T, self.direction)
+        student_KD = student.vectors(match.quantity, student_layer)
+        teacher_KD = teacher.vectors(match.quantity, teacher_layer)
         if match.tokens == "first":
-            ours, theirs = (each.index_select(0, targets.indices_K) for each in (ours, theirs))
+            student_KD, teacher_KD = (each.index_select(0, targets.indices_K) for each in (student_KD, teacher_KD))
             weights_K = targets.weights_K
         else:
-            weights_K = _up_to(targets.weights_K, len(ours))
+            weights_K = _up_to(targets.weights_K, len(student_KD))
         if match.projection == "student-to-teacher":
-            ours = forward.model.projection(term)(ours)
+            student_KD = forward.model.projection(term)(student_KD)
         elif match.projection == "teacher-to-student":
-            theirs = forward.model.projection(term)(theirs)
-        return vector_sum(match.loss, ours, theirs, weights_K)
+            teacher_KD = forward.model.projection(term)(teacher_KD)
+        return vector_sum(match.loss, student_KD, teacher_KD, weights_K)
 
     def _token_targets(self, batch: Batch) -> dict[str, Targets]:
         """The targets of all matches except those of logits."""
@@ -302,27 +302,29 @@ class CorpusDistillation(VocabularyObjective, Distillation):
 
     def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
         targets = forward.step_inputs.targets[term]
-        ours, theirs, weights_K = forward.student.x_TD, forward.teacher.x_TD, targets.weights_K
+        student_KD, teacher_KD, weights_K = forward.student.x_TD, forward.teacher.x_TD, targets.weights_K
         if self.soft_targets == "all":
-            num = min(len(ours), len(weights_K))
-            ours, theirs, weights_K = ours[:num], theirs[:num], weights_K[:num]
+            num = min(len(student_KD), len(weights_K))
+            student_KD, teacher_KD, weights_K = student_KD[:num], teacher_KD[:num], weights_K[:num]
         else:
-            ours, theirs = (each.index_select(0, targets.indices_K) for each in (ours, theirs))
+            student_KD, teacher_KD = (each.index_select(0, targets.indices_K) for each in (student_KD, teacher_KD))
         with torch.no_grad():
-            theirs_KV = self._logits(forward.model.teacher, theirs)
-        losses_K = self.row_losses(match.loss, self._logits(forward.model.student, ours), theirs_KV, match.temperature)
+            teacher_logits_KV = self._logits(forward.model.teacher, teacher_KD)
+        losses_K = self.row_losses(
+            match.loss, self._logits(forward.model.student, student_KD), teacher_logits_KV, match.temperature
+        )
         return (losses_K * weights_K).sum()
 
 
 def pair_for(recipe: StageRecipe, student: Transformer, teacher: Transformer) -> DistillationPair:
     """Student and teacher with the projections that a recipe needs, not yet initialised."""
-    ours, theirs = student.config.width, teacher.config.width
+    student_width, teacher_width = student.config.width, teacher.config.width
     projections: dict[str, nn.Module] = {}
     for term, match in recipe.named().items():
         if match.projection == "student-to-teacher":
-            projections[term] = nn.Linear(ours, theirs)
+            projections[term] = nn.Linear(student_width, teacher_width)
         elif match.projection == "teacher-to-student":
-            projections[term] = FixedProjection(theirs, ours)
+            projections[term] = FixedProjection(teacher_width, student_width)
     return DistillationPair(student, teacher, projections)
 
 

@@ -141,11 +141,13 @@ class TaskDistillation(Distillation):
     def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
         batch, model = forward.step_inputs.batch, forward.model
         with torch.no_grad():
-            theirs = self._task_logits(model.teacher, forward.teacher, batch)
-        ours = self._task_logits(model.student, forward.student, batch)
+            teacher_logits = self._task_logits(model.teacher, forward.teacher, batch)
+        student_logits = self._task_logits(model.student, forward.student, batch)
         weights_K = forward.step_inputs.targets[term].weights_K
-        num = min(len(ours), len(weights_K))
-        return (output_losses(self.head_config, match, ours[:num], theirs[:num]) * weights_K[:num]).sum()
+        num = min(len(student_logits), len(weights_K))
+        return (
+            output_losses(self.head_config, match, student_logits[:num], teacher_logits[:num]) * weights_K[:num]
+        ).sum()
 
 
 def needed_columns(matches: Mapping[str, Match], layers: Mapping[str, list[tuple[int, int]]]) -> set[str]:
