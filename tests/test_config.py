@@ -296,14 +296,14 @@ def test_names_that_are_no_more_are_refused():
 
 
 def test_the_settings_of_a_run_survive_json():
-    from hornbook.models.registry import family_of
+    from hornbook.models.registry import model_class_of
     from hornbook.runs.pretraining.presets import PRESETS, preset_settings
     from hornbook.runs.pretraining.settings import settings_in
 
     overrides = {"data.held_out_fraction": "0.02", "schedule.steps": "1e3"}
     for preset in PRESETS:
         settings = preset_settings(preset, overrides)
-        family = family_of(settings.model).family
+        family = model_class_of(settings.model).naming.model_type
         assert settings_in(json.loads(json.dumps({"family": family, "settings": to_dict(settings)}))) == settings
     assert all(each.doc for each in iter_settings(settings))
     with pytest.raises(ValueError, match=r"masking\.unit must be one of token, word, ngram, not 'words'"):

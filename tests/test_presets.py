@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hornbook.models.registry import family_of
+from hornbook.models.registry import model_class_of
 from hornbook.runs.pretraining.plan import count_parameters
 from hornbook.runs.pretraining.presets import PRESETS, preset, preset_settings
 
@@ -40,11 +40,11 @@ def test_every_preset_makes_a_model(preset):
     """At its published size, without its memory."""
     config = PRESETS[preset].model
     with torch.device("meta"):
-        model = family_of(config)(config)
+        model = model_class_of(config)(config)
     name = preset.partition("-")[0]
     family = {"gpt1": "openai-gpt", "gpt3": "gpt2", "tinybert": "bert", "distilgpt2": "gpt2", "ernie": "hornbook-ernie"}
     family = "gpt2" if preset.startswith("gpt-bert") else family.get(name, name)
-    assert sum(each.numel() for each in model.parameters()) > 4e6 and model.family == family
+    assert sum(each.numel() for each in model.parameters()) > 4e6 and model.model_type == family
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_between_families(tmp_path, data, of_teacher, of_student, overrides):
     teacher_name = finetune(large, data, out=tmp_path / "teacher", epochs=0.2, overrides=ONCE, **QUIET)
     faster = {"objective.earlier_epochs": 0.2}
     result = learn(teacher_name.out, student, tmp_path / "run", data, overrides=faster, epochs=0.2)
-    assert load_folder(result.out)[0].family == of_student
+    assert load_folder(result.out)[0].model_type == of_student
 
 
 def test_layers_and_separate_pairs(tmp_path, encoder, small):

@@ -70,7 +70,7 @@ def test_the_shipped_one_fine_tunes_every_family_alike():
         for arm in experiment.arms:
             config = experiment.settings_of(arm).model
             with torch.device("meta"):
-                model = registry.family_of(config)(config, ())
+                model = registry.model_class_of(config)(config, ())
             settings = settings_for(task.registered, model, experiment.equal.finetuning | task.settings)
             assert settings.layers.lr_decay == 1.0  # so it does not matter from where the rate decays
             found.append(replace(settings, layers=replace(settings.layers, lr_decay_from="block")))

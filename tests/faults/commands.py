@@ -119,7 +119,7 @@ def make_materials(folder: Path) -> Path:
     from hornbook.interop.folder import save_model
     from hornbook.models.bert import Bert, BertConfig
     from hornbook.models.gpt import Gpt2Config
-    from hornbook.models.registry import family_of
+    from hornbook.models.registry import model_class_of
     from hornbook.runs.finetuning.finetune import finetune
     from hornbook.text.training import train_tokenizer
 
@@ -141,7 +141,7 @@ def make_materials(folder: Path) -> Path:
     )
     for name, model, its in (
         ("run", encoder, tokenizer),
-        ("gpt", family_of(config)(config, ("clm",)), gpt_tokenizer),
+        ("gpt", model_class_of(config)(config, ("clm",)), gpt_tokenizer),
     ):
         model.initialize(torch.Generator().manual_seed(1))
         (folder / name).mkdir()

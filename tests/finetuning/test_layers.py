@@ -253,7 +253,7 @@ def families() -> list[Transformer]:
 
 
 @pytest.mark.parametrize("start", [with_head, from_scratch])
-@pytest.mark.parametrize("trained", families(), ids=lambda each: each.family)
+@pytest.mark.parametrize("trained", families(), ids=lambda each: each.model_type)
 def test_dropout_of_its_own_in_fine_tuning(trained, start):
     """Below the head everywhere; without it, that of the pre-training."""
     trained.initialize(torch.Generator().manual_seed(0))

@@ -54,7 +54,7 @@ def ids_of(ours: DecoderModel, texts: list[str] = PROMPTS) -> list[list[int]]:
 @pytest.mark.parametrize("window", [None, 1, 5])
 def test_every_step_equals_a_full_forward_pass(ours, random, window, lengths):
     """Texts of different lengths, of equal length, and a single one: three code paths."""
-    if window is not None and ours.model.family != "gpt2":
+    if window is not None and ours.model.model_type != "gpt2":
         pytest.skip("only GPT-3 has bands")
     model = ours.model if window is None else banded(ours, window).model
     texts = [random.integers(0, 200, each).tolist() for each in lengths] if lengths else ids_of(ours)

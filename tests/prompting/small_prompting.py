@@ -42,7 +42,7 @@ def saved_small_gpt(folder: Path, context: int = CONTEXT) -> Path:
     tokenizer = bytes_tokenizer()
     size = {"num_layers": 1, "width": 32, "num_heads": 2, "inner_width": 64, "max_positions": context, "init_std": 0.3}
     config = Gpt2Config(vocab_size=tokenizer.vocab_size, eos_id=tokenizer.eos_id, **size)
-    model = registry.family_of(config)(config, ("clm",))
+    model = registry.model_class_of(config)(config, ("clm",))
     model.initialize(torch.Generator().manual_seed(1))
     folder.mkdir(parents=True, exist_ok=True)
     save_model(folder, model)

@@ -250,7 +250,7 @@ def test_the_ledger_of_a_folder(tiny_run):
     padding = model.config.padded_vocab_size - model.config.vocab_size
     assert number == sum(each.numel() for each in model.parameters()) - padding * (model.config.width + 1)
     assert (
-        registry.family(model.family) is type(model)
+        registry.model_class(model.model_type) is type(model)
         and show_parameters(tiny_run).tables[-1].rows[0][1] == f"{number:,}"
     )
 

@@ -93,7 +93,7 @@ def export(
                 "rounds": rounds,
             },
             {"model": {"folder": str(source.folder.resolve()), "bytes": source.num_bytes}},
-            family=source.model.family,
+            family=source.model.model_type,
             parameters=source.parameters,
             bytes=(folder / ONNX_FILE).stat().st_size,
             input_names=list(input_names(source.model.config)),
@@ -220,7 +220,7 @@ def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tu
         padding = f"pad_id={tokenizer.pad_id}, pad_token={tokenizer.token(tokenizer.pad_id)!r}"
     text = render(
         "exported.md",
-        family=model.model.family,
+        family=model.model.model_type,
         format=format,
         task=task,
         inputs=input_names(config),
@@ -233,4 +233,4 @@ def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tu
         code=code,
         measured=Table(("measured", ""), numbers),
     )
-    return with_yaml_header(text, library_name="onnx", tags=["hornbook", "onnx", model.model.family])
+    return with_yaml_header(text, library_name="onnx", tags=["hornbook", "onnx", model.model.model_type])

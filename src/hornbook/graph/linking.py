@@ -258,7 +258,7 @@ class EntityLinker:
 
 def open_linker(graph: str | Path, model: Any) -> EntityLinker:
     """The entity linker for a graph. Raises a `ValueError` if the model does not read the entities of this graph."""
-    if model.family != "hornbook-ernie":
+    if model.model_type != "hornbook-ernie":
         raise ValueError(
             f"graph= is for ERNIE, and the model is {model.described()}, which reads no entities: leave it out"
         )

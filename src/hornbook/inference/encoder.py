@@ -138,7 +138,7 @@ class EncoderModel(LoadedModel):
 
     @cached_property
     def _generator(self) -> nn.Module | None:
-        if self.model.family != "electra" or (folder := masked_lm_folder(self.folder)) == Path(self.folder):
+        if self.model.model_type != "electra" or (folder := masked_lm_folder(self.folder)) == Path(self.folder):
             return None
         return load_model(folder)
 

@@ -42,7 +42,7 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         num_parameters = sum(each.numel() for each in self.model.parameters())
-        return f"{type(self).__name__}({self.name!r}: {self.model.family}, {num_parameters:,} parameters)"
+        return f"{type(self).__name__}({self.name!r}: {self.model.model_type}, {num_parameters:,} parameters)"
 
     @property
     def name(self) -> str:

@@ -69,13 +69,13 @@ def load_model(folder: Path) -> nn.Module:
     hf_config = read_json(checked_config_file(folder))
     weights = read_weights(folder)
     try:
-        family = registry.family(hf_config.get("model_type"))
-        config = family.config_from_hf(hf_config)
+        model_class = registry.model_class(hf_config.get("model_type"))
+        config = model_class.config_from_hf(hf_config)
         if config.num_layers > len(weights):
             raise ValueError(f"it has {config.num_layers} layers, and the weights fewer")
         with torch.device("meta"):
-            head_config = family.naming.head_config_in(hf_config, weights)
-            model = family(config, family.naming.heads_in(set(weights), config.tied), head_config)
+            head_config = model_class.naming.head_config_in(hf_config, weights)
+            model = model_class(config, model_class.naming.heads_in(set(weights), config.tied), head_config)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(f"{folder / 'config.json'} cannot be used ({reason}): restore the file") from None

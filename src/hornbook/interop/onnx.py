@@ -148,7 +148,7 @@ def open_onnx(folder: Path) -> OnnxModel:
         raise ValueError(f"{folder} has an {ONNX_FILE} but no config.json: export the model again")
     hf_config = read_json(folder / "config.json")
     try:
-        config = registry.family(hf_config.get("model_type")).config_from_hf(hf_config)
+        config = registry.model_class(hf_config.get("model_type")).config_from_hf(hf_config)
         head = hf_config.get("hornbook_head")
         head_config = read_head_config(hf_config, None, head["num_labels"]) if head else None
     except (ValueError, TypeError, LookupError) as error:

@@ -65,7 +65,6 @@ class Albert(Encoder):
     True
     """
 
-    family = "albert"
     config_class = AlbertConfig
     head_factories = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": SentenceHead})
     always_projects = True

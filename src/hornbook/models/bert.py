@@ -23,7 +23,6 @@ class Bert(Encoder):
     True
     """
 
-    family = "bert"
     config_class = BertConfig
     head_factories = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": sentence_head})
     naming = Naming(

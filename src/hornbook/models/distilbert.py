@@ -48,7 +48,6 @@ class Distilbert(Encoder):
     66
     """
 
-    family = "distilbert"
     config_class = DistilbertConfig
     head_factories = MappingProxyType({"mlm": MlmHead})
     naming = Naming(

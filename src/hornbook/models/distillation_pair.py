@@ -68,8 +68,8 @@ class DistillationPair(nn.Module):
         return dataclasses.replace(self.student.config, max_positions=longest)
 
     @property
-    def family(self) -> str:
-        return self.student.family
+    def model_type(self) -> str:
+        return self.student.model_type
 
     @property
     def heads(self) -> tuple[str, ...]:

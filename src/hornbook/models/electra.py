@@ -60,7 +60,6 @@ class Electra(Encoder):
     14
     """
 
-    family = "electra"
     config_class = ElectraConfig
     head_factories = MappingProxyType(
         {
@@ -121,7 +120,7 @@ class ElectraPair(nn.Module):
     2021, "gradient-disentangled embedding sharing").
     """
 
-    family = "electra"
+    model_type = Electra.naming.model_type
 
     def __init__(
         self,

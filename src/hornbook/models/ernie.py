@@ -148,7 +148,6 @@ class Ernie(Bert):
     ['Block', 'Block', 'FusionBlock', 'FusionBlock']
     """
 
-    family = "hornbook-ernie"
     config_class = ErnieConfig
     initializes_from = ("bert",)  # other families whose weights it can start from
     reads_entities = True

@@ -277,7 +277,6 @@ class Gpt1(Gpt):
     117
     """
 
-    family = "openai-gpt"
     config_class = Gpt1Config
     naming = _naming(
         "openai-gpt",
@@ -297,7 +296,6 @@ class Gpt2(Gpt):
     124
     """
 
-    family = "gpt2"
     config_class = Gpt2Config
     naming = _naming(
         "gpt2",

@@ -1,27 +1,26 @@
-"""The model families by their `model_type` in `config.json`."""
+"""The model classes by their `model_type` in `config.json`."""
 
-from hornbook.models import albert, bert, distilbert, electra, ernie, gpt, roberta
+from hornbook.models.albert import Albert
+from hornbook.models.bert import Bert
+from hornbook.models.distilbert import Distilbert
+from hornbook.models.electra import Electra
+from hornbook.models.ernie import Ernie
+from hornbook.models.gpt import Gpt1, Gpt2
+from hornbook.models.roberta import Roberta
 from hornbook.models.transformer import Transformer
 
 MODELS: dict[str, type[Transformer]] = {
-    "bert": bert.Bert,
-    "albert": albert.Albert,
-    "roberta": roberta.Roberta,
-    "electra": electra.Electra,
-    "openai-gpt": gpt.Gpt1,
-    "gpt2": gpt.Gpt2,
-    "distilbert": distilbert.Distilbert,
-    "hornbook-ernie": ernie.Ernie,
+    model.naming.model_type: model for model in (Bert, Albert, Roberta, Electra, Gpt1, Gpt2, Distilbert, Ernie)
 }
 
 
-def family_of(config) -> type[Transformer]:
-    """The family that a config belongs to."""
+def model_class_of(config) -> type[Transformer]:
+    """The model class that a config belongs to."""
     return next(model for model in MODELS.values() if model.config_class is type(config))
 
 
-def family(model_type: str | None) -> type[Transformer]:
-    """The family of this `model_type` in a `config.json`."""
+def model_class(model_type: str | None) -> type[Transformer]:
+    """The model class of this `model_type` in a `config.json`."""
     if model_type not in MODELS:
         raise ValueError(f"its model_type is '{model_type}'; Hornbook opens {', '.join(MODELS)}")
     return MODELS[model_type]

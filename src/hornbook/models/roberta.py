@@ -38,7 +38,6 @@ class Roberta(Encoder):
     514
     """
 
-    family = "roberta"
     config_class = RobertaConfig
     head_factories = MappingProxyType({"pooler": pooler, "mlm": gelu_mlm_head, "sentence": sentence_head})
     naming = Naming(

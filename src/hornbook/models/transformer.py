@@ -105,7 +105,6 @@ class Transformer(nn.Module):
     """Embeddings and blocks, with the pre-training heads named in `heads` (default: all heads of the family) and, if
     `head_config` is given, the head of a task."""
 
-    family: ClassVar[str]
     config_class: ClassVar[type[TransformerConfig]]
     head_factories: ClassVar[Mapping[str, Callable[[Any], nn.Module]]]  # the pre-training heads, by name
     vocabulary_head: ClassVar[str]  # the head with logits over the vocabulary
@@ -125,7 +124,7 @@ class Transformer(nn.Module):
         self.heads = tuple(self.head_factories) if heads is None else tuple(heads)
         if unknown := [name for name in self.heads if name not in self.head_factories]:
             has = ", ".join(self.head_factories)
-            raise ValueError(f"{self.family} has no {unknown[0]} head and cannot be trained for it; it has {has}")
+            raise ValueError(f"{self.model_type} has no {unknown[0]} head and cannot be trained for it; it has {has}")
         self.head_config = head_config
         self.embeddings = Embeddings(
             config.padded_vocab_size,
@@ -157,6 +156,11 @@ class Transformer(nn.Module):
         if head_config is not None:
             self.add_task_head(head_config)
 
+    @property
+    def model_type(self) -> str:
+        """The `model_type` in `config.json`."""
+        return self.naming.model_type
+
     def make_blocks(self, **arguments: Any) -> nn.ModuleList:
         """The stack of blocks; `arguments` are those of each block."""
         return stack(self.config.num_layers, self.config.sharing, self.config.windows, **arguments)
@@ -175,7 +179,7 @@ class Transformer(nn.Module):
     @classmethod
     def described(cls) -> str:
         """The family's name with its indefinite article."""
-        return f"{'an' if cls.family[0] in 'aeiou' else 'a'} {cls.family}"
+        return f"{'an' if cls.naming.model_type[0] in 'aeiou' else 'a'} {cls.naming.model_type}"
 
     @classmethod
     def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:

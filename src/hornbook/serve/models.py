@@ -84,7 +84,7 @@ class ServedModel:
         description: dict[str, Any] = {"name": self.name, "abilities": self.abilities, "language": self.language}
         if self.loaded is not None:
             config = self.loaded.model.config
-            description |= {"family": self.loaded.model.family, "max_positions": config.max_positions}
+            description |= {"family": self.loaded.model.model_type, "max_positions": config.max_positions}
         if self.predictor is not None:
             spec = self.predictor.spec
             labels = list(self.predictor.labels)

@@ -234,7 +234,7 @@ def _new_student(name: str, teacher: Teacher, overrides: dict, log: Log) -> tupl
         return None
     if "model.vocab_size" in shape:
         raise ValueError("model.vocab_size is that of the teacher, whose tokenizer the student uses: leave it out")
-    family = registry.family_of(presets.preset(name).model)
+    model_class = registry.model_class_of(presets.preset(name).model)
     config = with_model_overrides(_Shape(presets.preset(name).model), shape).model
     positions = min(config.max_positions, teacher.model.config.max_positions)
     if "model.max_positions" in shape and positions < config.max_positions:
@@ -246,7 +246,7 @@ def _new_student(name: str, teacher: Teacher, overrides: dict, log: Log) -> tupl
         f"the {config.num_matrix_parameters:,} parameters of the student need",
         "give a smaller preset as the student, or lower model.num_layers, model.width or model.inner_width",
     )
-    student = family(family.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
+    student = model_class(model_class.for_tokenizer(config, teacher.tokenizer.pad_id, teacher.tokenizer.eos_id), ())
     seed = _integer(overrides, "runtime.seed", 0)
     student.initialize(torch.Generator().manual_seed(seed_of(seed, "weights")))
     if overrides.get("objective.student_init", "teacher") == "teacher":

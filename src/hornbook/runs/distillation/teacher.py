@@ -29,7 +29,7 @@ class Teacher:
         return {
             "name": self.name,
             "folder": str(self.folder.resolve()),
-            "family": self.model.family,
+            "family": self.model.model_type,
             "layers": self.model.config.num_layers,
             "width": self.model.config.width,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),

@@ -276,7 +276,7 @@ def finetune_text(
             {"data": {"path": request.data, "fingerprint": fingerprint, "tasks": texts.tasks}},
             settings,
             runtime.to_record(),
-            family=trained.family,
+            family=trained.model_type,
             heads=list(trained.heads),
             parameters=num_parameters,
             mixture=configuration.to_dict(mixture),

@@ -79,7 +79,7 @@ def settings_for(
     published = {name: value for name, value in published.items() if name not in measured}
     for why, values in (("as published for", published), ("measured to be best for this size of", measured)):
         if texts := [f"{name}={value}" for name, value in values.items() if name not in overrides]:
-            log(f"{why} {pretrained.family}: {', '.join(texts)}")
+            log(f"{why} {pretrained.model_type}: {', '.join(texts)}")
     if "optimizer.lr" not in chosen | overrides and width_factor(width) > 1:
         log(f"learning rate {settings.optimizer.lr:g}: higher than the published one, as the model is {width} wide")
     if settings.epochs > chosen.get("epochs", registered.epochs) and "epochs" not in overrides:

@@ -86,28 +86,28 @@ class PreparedRun:
 
 def new_network(settings: PretrainSettings, teacher_model: Transformer | None = None) -> nn.Module:
     """The network of a run, without initialised weights."""
-    config, objective, family = settings.model, settings.objective, registry.family_of(settings.model)
+    config, objective, model_class = settings.model, settings.objective, registry.model_class_of(settings.model)
     if isinstance(objective, DistillationSettings):
         (recipe,) = objective.stages(is_task=False)
         has_logits = any(match.quantity == "logits" for match in recipe.matches)
-        head = family.vocabulary_head
+        head = model_class.vocabulary_head
         if has_logits and head not in teacher_model.heads:
             raise ValueError(
                 f"the teacher has no {head} head, so it has no logits over the vocabulary to learn from: train one "
                 "first (pre-train with init_from=), use objective.recipe=tinybert, or set objective.without=logits"
             )
-        student = family(config, (head,) if has_logits or recipe.hard_label_weight else ())
+        student = model_class(config, (head,) if has_logits or recipe.hard_label_weight else ())
         return pair_for(recipe, student, teacher_model)
     if isinstance(objective, RtdSettings):
         generator = generator_config(config, objective.generator_size, objective.generator_layers)
         is_adversarial = objective.generator_objective == "adversarial"
         return ElectraPair(config, generator, objective.shared, objective.heads, is_adversarial)
     if isinstance(objective, ClmSettings):
-        return family(config, ("clm",))
+        return model_class(config, ("clm",))
     heads = ("mlm",) if objective.sentence == "none" else ("pooler", "mlm", "sentence")
     if isinstance(objective, ErnieSettings) and objective.entity_weight:
         heads += ("entity",)
-    return family(config, heads)
+    return model_class(config, heads)
 
 
 def objective_of(

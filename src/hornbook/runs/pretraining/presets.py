@@ -262,8 +262,9 @@ def preset(name: str) -> PretrainSettings:
     return PRESETS[name]
 
 
-def presets_of(family: str) -> list[str]:
-    return [name for name, preset in PRESETS.items() if registry.family_of(preset.model).family == family]
+def presets_of(model_type: str) -> list[str]:
+    model = registry.model_class(model_type)
+    return [name for name, preset in PRESETS.items() if registry.model_class_of(preset.model) is model]
 
 
 def preset_settings(name: str, overrides: dict | None = None, has_teacher: bool = False) -> PretrainSettings:

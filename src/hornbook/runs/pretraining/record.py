@@ -79,7 +79,7 @@ def write_run(
         prepared.runtime.to_record(),
         preset=request.preset,
         recipe=recipe,
-        family=job.model.family,
+        family=job.model.model_type,
         parameters=sum(p.numel() for p in job.model.parameters()),
         kept_parameters=sum(p.numel() for p in saved_models(job.model)[""].parameters()),
         terms=job.objective.weights,

@@ -142,7 +142,7 @@ def _fitted_settings(
 
 def _with_vocabulary(settings: PretrainSettings, vocab_size: int, tokenizer: Tokenizer) -> PretrainSettings:
     settings = configuration.with_overrides(settings, {"model.vocab_size": vocab_size})
-    config = registry.family_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
+    config = registry.model_class_of(settings.model).for_tokenizer(settings.model, tokenizer.pad_id, tokenizer.eos_id)
     return dataclasses.replace(settings, model=config)
 
 
@@ -158,11 +158,11 @@ def _fitted_to_base(
 ) -> PretrainSettings:
     folder = model_folder(request.init_from)
     trained, old_tokenizer = load_folder(folder)
-    family = registry.family_of(settings.model)
-    if type(trained) is not family and trained.family not in family.initializes_from:
+    model_class = registry.model_class_of(settings.model)
+    if type(trained) is not model_class and trained.model_type not in model_class.initializes_from:
         raise ValueError(
-            f"{request.init_from} is a model of the family {trained.family}, but {request.preset} is not: "
-            f"choose a preset of that family, such as {presets_of(trained.family)[0]}"
+            f"{request.init_from} is a model of the family {trained.model_type}, but {request.preset} is not: "
+            f"choose a preset of that family, such as {presets_of(trained.model_type)[0]}"
         )
     if tokenizer is not None and tokenizer.fingerprint != old_tokenizer.fingerprint:
         num_new = tokenizer.vocab_size - old_tokenizer.vocab_size
@@ -235,7 +235,7 @@ def _refuse_other_objective(settings: PretrainSettings, teacher: Teacher) -> Non
     """Raises a ValueError if one of student and teacher predicts next tokens and the other masked ones."""
     direction, is_gpt = teacher.model.config.direction, isinstance(teacher.model, Gpt)
     if settings.reads_documents != is_gpt:
-        student = registry.family_of(settings.model)
+        student = registry.model_class_of(settings.model)
         fix = "distilgpt2 or another GPT as the student" if is_gpt else "an encoder as the student"
         raise ValueError(
             f"on plain text a GPT predicts next tokens and an encoder masked ones, so {student.described()} cannot "

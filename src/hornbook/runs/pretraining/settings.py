@@ -177,7 +177,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
 
     @property
     def _vocabulary_head(self) -> str:
-        return registry.family_of(self.model).vocabulary_head
+        return registry.model_class_of(self.model).vocabulary_head
 
     @property
     def unused(self) -> dict[str, str]:
@@ -265,7 +265,7 @@ def with_model_overrides(settings: S, overrides: dict) -> S:
         return configuration.with_overrides(settings, overrides)
     except configuration.UnknownSetting as error:
         fields = {name: dataclasses.fields(model.config_class) for name, model in registry.MODELS.items()}
-        setting, family = error.name.removeprefix("model."), registry.family_of(settings.model).family
+        setting, family = error.name.removeprefix("model."), registry.model_class_of(settings.model).naming.model_type
         owners = [name for name in fields if any(field.name == setting for field in fields[name])]
         if not owners or family in owners:
             raise
