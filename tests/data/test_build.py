@@ -51,7 +51,7 @@ def test_the_corpus_is_the_text(built, text_file, tokenizer_folder):
     tokenizer = Tokenizer.load(tokenizer_folder)
     expected, words = [], 0
     for text in dict.fromkeys(text_file.read_text().strip().split("\n\n")):
-        encoded = tokenizer.encode_sentences(split_sentences(text))
+        encoded = tokenizer.encode_plain(split_sentences(text))
         words += int(encoded.word_starts.sum())
         ends = np.cumsum(encoded.lengths)[:-1]
         expected.append([ids.tolist() for ids in np.split(encoded.ids, ends)])

@@ -74,7 +74,7 @@ def test_half_of_the_pairs_are_random(corpus):
     assert is_lone.sum() > 100 and is_one_sentence.sum() > 400 and (inner[chunk] > 0).sum() > 1500
     for several in (labels[is_one_sentence], labels[inner[chunk] > 0]):
         assert abs(several.mean() - 0.5) < 4 * 0.5 / len(several) ** 0.5
-    assert labels.mean() == pytest.approx(sampler.not_next_share(), abs=0.03)
+    assert labels.mean() == pytest.approx(sampler.not_next_fraction(), abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_both_labels_are_equally_likely_wherever_a_sentence_has_a_neighbour(
     sampler = SequenceSampler([(corpus, 1.0)], 64, seed=0, layout="nsp")
     found = [pair for number in range(5) for pair in two_segments(sampler.batch(number, 400), sampler)]
     assert np.mean([label for *_, label in found]) == pytest.approx(share, abs=0.045)
-    assert sampler.not_next_share() == share
+    assert sampler.not_next_fraction() == share
     for a, b, is_random in found:
         documents = documents_of(corpus, np.array([a[0], b[0]]))
         assert (documents[0] != documents[1]) == bool(is_random)

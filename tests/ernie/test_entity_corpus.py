@@ -42,7 +42,7 @@ def test_workers_and_a_resumed_build_change_nothing(made, tmp_path, tiny_tokeniz
     linker, first = EntityLinker(made / "graph"), Corpus(made / "corpus")
     build_corpus(tiny_text_file, tiny_tokenizer, tmp_path / "two", workers=2, linker=linker)
     assert Corpus(tmp_path / "two").fingerprint == first.fingerprint != Corpus(made / "plain-corpus").fingerprint
-    assert first.graph == linker.fingerprint and Corpus(made / "plain-corpus").graph is None
+    assert first.graph_fingerprint == linker.fingerprint and Corpus(made / "plain-corpus").graph_fingerprint is None
     again = build_corpus(tiny_text_file, tiny_tokenizer, tmp_path / "two", workers=0, linker=linker)
     assert again["already_built"] and again["totals"]["mentions"] == sum(len(s.entity_ids) for s in first.shards)
     with pytest.raises(ValueError, match="graph was"):

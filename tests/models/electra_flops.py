@@ -45,4 +45,4 @@ def _head(shape: ModelShape) -> float:
         return rtd
     transform = 0 if shape.head == "clm" else _dense(width, embedded) + (ACTIVATION + NORM) * embedded
     logits = shape.vocab_size * (2 * embedded + SOFTMAX + 2)  # 2: selecting the logit of the target
-    return rtd + shape.predicted_share * (transform + logits)
+    return rtd + shape.predicted_fraction * (transform + logits)

@@ -21,7 +21,7 @@ def electra(width: int, num_layers: int, generator_width: int, length: int, embe
 @pytest.mark.parametrize(
     ("shapes", "batch", "steps", "published"),
     [
-        pytest.param([ModelShape(768, 12, 512, 40_000, predicted_share=1.0)], 128, 960_800, 4.0e19, id="gpt"),
+        pytest.param([ModelShape(768, 12, 512, 40_000, predicted_fraction=1.0)], 128, 960_800, 4.0e19, id="gpt"),
         pytest.param([ModelShape(256, 12, 128, embedding_width=128)], 128, 1.45e6, 1.42e18, id="bert-small"),
         pytest.param([ModelShape(768, 12, 512)], 256, 1e6, 6.43e19, id="bert-base"),
         pytest.param([ModelShape(1024, 24, 512)], 256, 1e6, 1.92e20, id="bert-large"),
@@ -55,13 +55,13 @@ def test_parts_of_the_model_convention():
     """Width 8, one layer, length 10, vocabulary 100, embeddings of 4, inner width 20, by hand."""
     block = 6 * (4 * 8 * 8 + 2 * 8 * 20) + 12 * 10 * 8
     projection = 6 * 4 * 8
-    bare = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5, head="none")
+    bare = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_fraction=0.5, head="none")
     assert model_flops_per_token(bare) == block + projection
-    masked = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5)
+    masked = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_fraction=0.5)
     assert model_flops_per_token(masked) == block + projection + 0.5 * 6 * (8 * 4 + 4 * 100)
     replaced = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, head="rtd")
     assert model_flops_per_token(replaced) == block + projection + 6 * (8 * 8 + 8)
-    both = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_share=0.5, head="rtd+mlm")
+    both = ModelShape(8, 1, 10, 100, embedding_width=4, inner_width=20, predicted_fraction=0.5, head="rtd+mlm")
     assert model_flops_per_token(both) == pytest.approx(
         model_flops_per_token(masked) + model_flops_per_token(replaced) - model_flops_per_token(bare)
     )
@@ -91,7 +91,7 @@ def test_it_counts_without_torch():
 def test_next_tokens_are_scored_at_every_position():
     """Width 8, two layers, length 100, by hand: no layer before the vocabulary, and the second block sees 10 tokens."""
     shape = ModelShape(
-        8, 2, 100, 50, inner_width=32, predicted_share=1.0, head="clm", is_causal=True, windows=(None, 10)
+        8, 2, 100, 50, inner_width=32, predicted_fraction=1.0, head="clm", is_causal=True, windows=(None, 10)
     )
     seen = sum(min(place + 1, 10) for place in range(100)) / 100
     expected = 6 * (2 * (4 * 64 + 2 * 8 * 32) + 8 * 50) + 12 * 8 * (50 + seen)

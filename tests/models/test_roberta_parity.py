@@ -166,7 +166,7 @@ def test_a_head_that_the_family_lacks():
 def test_what_a_task_goes_through(head_config, heads, has_layer):
     """`<s>` through a layer of the task's own; choices through the pooler, as published."""
     assert Roberta.heads_for(head_config) == heads
-    assert (Roberta.cls_layer(SMALL.config(), head_config) is not None) == has_layer
+    assert (Roberta.pooling_layer(SMALL.config(), head_config) is not None) == has_layer
 
 
 def test_positions_count_from_the_pad_token_of_the_vocabulary():

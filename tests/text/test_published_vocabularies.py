@@ -88,7 +88,7 @@ def test_gpt2(tmp_path, names):
     theirs = transformers.GPT2Tokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in merges])
     check_equal(ours, theirs, round_trips=True)
     assert ours.eos_id == vocabulary[END] == ours.vocab_size - 1 and ours.cls_id is None
-    assert END not in [ours.token(i) for i in ours.encode_sentences([f"a {END} in a corpus is text"]).ids]
+    assert END not in [ours.token(i) for i in ours.encode_plain([f"a {END} in a corpus is text"]).ids]
     with pytest.raises(ValueError, match="lone surrogate"):
         ours.encode("a \ud800")
     ours.save(tmp_path / "saved")

@@ -162,7 +162,7 @@ def test_broken_folders_are_refused_with_the_fix(tmp_path):
 def test_sentences_equal_the_library_text_by_text(trained, kind, cased):
     tokenizer = trained[kind, cased]
     texts = [*ENGLISH, "", *KOREAN, 'a "quoted" word', "", "##ing ##", "Ünder-score_d 漢字"]
-    encoded = tokenizer.encode_sentences(texts)
+    encoded = tokenizer.encode_plain(texts)
     assert (encoded.ids.dtype, encoded.word_starts.dtype, encoded.lengths.dtype) == (np.uint32, np.bool_, np.int64)
     ids, word_starts = [], []
     for text in texts:
@@ -178,14 +178,14 @@ def test_sentences_equal_the_library_text_by_text(trained, kind, cased):
 
 def test_no_sentences_are_no_tokens(trained):
     for kind in KINDS:
-        assert [part.size for part in trained[kind, False].encode_sentences([], with_offsets=True)] == [0, 0, 0, 0]
-        assert trained[kind, False].encode_sentences([]).offsets is None
+        assert [part.size for part in trained[kind, False].encode_plain([], with_offsets=True)] == [0, 0, 0, 0]
+        assert trained[kind, False].encode_plain([]).offsets is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_offsets_are_those_of_the_text(trained, kind):
     tokenizer, texts = trained[kind, False], ["sleeping foxes", " reading, the fox"]
-    found, plain = tokenizer.encode_sentences(texts, with_offsets=True), tokenizer.encode_sentences(texts)
+    found, plain = tokenizer.encode_plain(texts, with_offsets=True), tokenizer.encode_plain(texts)
     assert np.array_equal(found.ids, plain.ids) and np.array_equal(found.word_starts, plain.word_starts)
     for text, offsets in zip(texts, np.split(found.offsets, np.cumsum(found.lengths)[:-1]), strict=True):
         pieces = [text[start:end].strip() for start, end in offsets.tolist()]
@@ -195,7 +195,7 @@ def test_offsets_are_those_of_the_text(trained, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_start_where_a_reader_sees_them_start(trained, kind):
     tokenizer = trained[kind, False]
-    encoded = tokenizer.encode_sentences(["sleeping foxes, reading"])
+    encoded = tokenizer.encode_plain(["sleeping foxes, reading"])
     words = np.split(encoded.ids, np.flatnonzero(encoded.word_starts)[1:])
     assert [tokenizer.decode(word).strip().removeprefix("##") for word in words] == [
         "sleeping",
@@ -209,7 +209,7 @@ def test_words_start_where_a_reader_sees_them_start(trained, kind):
 def test_special_tokens_in_raw_text_are_text(trained, kind, cased):
     tokenizer = trained[kind, cased]
     text = "a [MASK] <mask> [SEP] </s> <s> [CLS] [PAD]<pad>"
-    assert not set(tokenizer.encode_sentences([text]).ids.tolist()) & set(tokenizer.special_ids) - {tokenizer.unk_id}
+    assert not set(tokenizer.encode_plain([text]).ids.tolist()) & set(tokenizer.special_ids) - {tokenizer.unk_id}
     assert tokenizer.mask_id in tokenizer.encode(text).ids
 
 
@@ -218,7 +218,7 @@ def test_special_tokens_that_are_also_word_pieces_are_text():
     backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer = Tokenizer(backend, {"mask_token": "[MASK]", "unk_token": "<unk>"})
-    encoded = tokenizer.encode_sentences(["x", "x[MASK]x"])
+    encoded = tokenizer.encode_plain(["x", "x[MASK]x"])
     assert tokenizer.mask_id not in encoded.ids
     assert encoded.lengths.tolist() == [2, 14]
     assert tokenizer.mask_id in tokenizer.encode("x[MASK]x").ids
@@ -228,7 +228,7 @@ def test_special_tokens_that_are_also_word_pieces_are_text():
 def test_added_words_are_one_token_as_whole_words_only(tmp_path, kind, cased):
     tokenizer = train_tokenizer(DOCUMENTS, kind=kind, cased=cased, vocab_size=NUM_TOKENS)
     before, old_size = tokenizer.fingerprint, tokenizer.vocab_size
-    pieces = tokenizer.encode_sentences(["foxdog"]).ids.tolist()
+    pieces = tokenizer.encode_plain(["foxdog"]).ids.tolist()
     added = tokenizer.add_words(["foxdog", "어판로", "foxdog"])
     assert [number for number, _ in added] == [old_size, old_size + 1]
     assert added[0][1] == pieces
@@ -239,7 +239,7 @@ def test_added_words_are_one_token_as_whole_words_only(tmp_path, kind, cased):
     text = "the foxdog, foxdogs refoxdog (foxdog) 어판로 어판로는"
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for opened in (tokenizer, Tokenizer.load(tmp_path)):
-        encoded = opened.encode_sentences([text])
+        encoded = opened.encode_plain([text])
         ids = encoded.ids.tolist()
         assert (ids.count(foxdog), ids.count(korean)) == (2, 1)
         assert encoded.word_starts[encoded.ids >= old_size].all()
@@ -269,7 +269,7 @@ def test_a_lone_surrogate_is_refused(trained):
         with pytest.raises(ValueError, match="lone surrogate"):
             trained[kind, False].encode("fine", "\udfff")
         with pytest.raises(ValueError, match="lone surrogate"):
-            trained[kind, False].encode_sentences(["fine", "\udfff"])
+            trained[kind, False].encode_plain(["fine", "\udfff"])
 
 
 def test_tokens_and_ids(trained):

@@ -87,14 +87,14 @@ def test_korean_comes_back(trained, kind, cased):
 )
 def test_cased_bytes_give_every_text_back(trained, text):
     tokenizer = trained["bpe", True]
-    assert tokenizer.decode(tokenizer.encode_sentences([text]).ids) == text
+    assert tokenizer.decode(tokenizer.encode_plain([text]).ids) == text
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_the_space_before_a_mask_belongs_to_it(trained, kind):
     tokenizer = trained[kind, False]
     masked = tokenizer.encode(f"the lazy {tokenizer.mask_token}.").ids
-    written = tokenizer.encode_sentences(["the lazy dog."]).ids.tolist()
+    written = tokenizer.encode_plain(["the lazy dog."]).ids.tolist()
     assert masked[-3:] == [tokenizer.mask_id, written[-1], tokenizer.sep_id]
     assert tokenizer.encode("the lazy").ids[1:-1] == masked[1:-3]
 
@@ -150,10 +150,10 @@ def test_what_cannot_be_learned_from_is_refused():
 
 def test_a_prefix_space_makes_the_first_word_a_word_inside_a_sentence():
     tokenizer = train_tokenizer(DOCUMENTS, kind="bpe", vocab_size=NUM_TOKENS, add_prefix_space=True)
-    first, again = (tokenizer.encode_sentences([text]).ids.tolist() for text in ("the dog", " the dog"))
+    first, again = (tokenizer.encode_plain([text]).ids.tolist() for text in ("the dog", " the dog"))
     assert first == again
     plain = train_tokenizer(DOCUMENTS, kind="bpe", vocab_size=NUM_TOKENS)
-    assert plain.encode_sentences(["the dog"]).ids.tolist() != plain.encode_sentences([" the dog"]).ids.tolist()
+    assert plain.encode_plain(["the dog"]).ids.tolist() != plain.encode_plain([" the dog"]).ids.tolist()
     masked = tokenizer.encode(f"the lazy {tokenizer.mask_token}.").ids
     assert masked[-3:] == [tokenizer.mask_id, tokenizer.backend.token_to_id("."), tokenizer.sep_id]
     with pytest.raises(ValueError, match="add_prefix_space= is for kind='bpe'"):

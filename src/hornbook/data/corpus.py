@@ -93,7 +93,7 @@ class Corpus:
         return tokenizer
 
     @property
-    def graph(self) -> str | None:
+    def graph_fingerprint(self) -> str | None:
         """The fingerprint of the graph to whose entities the texts are linked; None if they are not linked."""
         return self.manifest["settings"].get("graph")
 

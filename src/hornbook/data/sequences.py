@@ -9,7 +9,7 @@ default up to a random shorter length:
 published code, which reads a document front to back: here A always starts at a chunk of the corpus, and each epoch
 visits every chunk once in random order, so that batch k needs no history. A chunk of one sentence is paired with the
 text after it or, at the end of its document, with the sentence before it, so that both labels stay equally likely. Only
-a document of one sentence has no next text; it always gets label 1, as in the published code (`not_next_share`).
+a document of one sentence has no next text; it always gets label 1, as in the published code (`not_next_fraction`).
 
 `sop`, sentence-order prediction (Lan et al. 2019): two consecutive segments of one document, in order (label 0) or
 swapped (label 1). Nothing but their order may reveal the label, so all other choices are symmetric: chunks are
@@ -251,7 +251,7 @@ class SequenceSampler:
         capacity = int(random.integers(2, self.capacity + 1))
         return min(stop, max(shard.boundary_from(start + capacity), start + 1)), capacity
 
-    def not_next_share(self) -> float:
+    def not_next_fraction(self) -> float:
         """The expected share of pairs with label 1: half of the pairs, and all pairs from documents of one sentence."""
         shares = []
         for corpus, chunks in zip(self.corpora, self.chunks, strict=True):

@@ -92,7 +92,7 @@ def encode_documents(
         rows.append((hash_words(words), *sizes, is_excluded))
         bands.append(band_hashes(text) if near_duplicates else np.empty(0, np.uint64))
     documents = np.array(rows, DOCUMENT_DTYPE)
-    encoded = tokenizer.encode_sentences(sentences, with_offsets=linker is not None)
+    encoded = tokenizer.encode_plain(sentences, with_offsets=linker is not None)
     entity_tokens = entity_ids = np.zeros(0, np.int64)
     if linker is not None:
         mentions = linker.link(cleaned_texts, [None] * len(texts) if file_mentions is None else file_mentions)

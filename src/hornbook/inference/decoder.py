@@ -215,7 +215,7 @@ class DecoderModel(LoadedModel):
                 texts[-1] += document.text
             else:
                 texts.append(document.text)
-        encoded = self.tokenizer.encode_sentences(texts)
+        encoded = self.tokenizer.encode_plain(texts)
         return texts, np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])
 
     def _corpus_documents(self, folder: str | Path) -> list[np.ndarray]:

@@ -16,7 +16,7 @@ def extend_vocabulary(model: nn.Module, old: Tokenizer, new: Tokenizer) -> nn.Mo
     larger = with_new_tokens(model, old, new, seed=0)
     source, target = model.state_dict(), larger.state_dict()
     for token in range(old.vocab_size, new.vocab_size):
-        ids = torch.from_numpy(old.encode_sentences([new.token(token)]).ids.astype("int64"))
+        ids = torch.from_numpy(old.encode_plain([new.token(token)]).ids.astype("int64"))
         for name in VOCABULARY_PADDING.keys() & target.keys() if len(ids) else ():
             target[name][token] = source[name][ids].mean(0)
     return larger

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead
 from hornbook.models.head_config import HeadConfig, reads_cls
-from hornbook.models.heads import ClsLayer
+from hornbook.models.heads import PoolingLayer
 from hornbook.models.naming import BERT_ENCODER, Naming
 
 NORM_EPS = 1e-12  # fixed in its `transformers` class
@@ -89,8 +89,8 @@ class Distilbert(Encoder):
     )
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
-        return ClsLayer(config.width, F.relu, 0.0) if reads_cls(head_config) else None
+    def pooling_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> PoolingLayer | None:
+        return PoolingLayer(config.width, F.relu, 0.0) if reads_cls(head_config) else None
 
     @classmethod
     def config_from_hf(cls, hf_config: dict) -> DistilbertConfig:

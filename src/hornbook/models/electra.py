@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, gelu_mlm_head, pooler, sentence_head
 from hornbook.models.head_config import HeadConfig, reads_cls
-from hornbook.models.heads import ClsLayer
+from hornbook.models.heads import PoolingLayer
 from hornbook.models.naming import BERT_ENCODER, BERT_SETTINGS, Naming
 from hornbook.nn.fused_ops import ACTIVATIONS
 
@@ -101,10 +101,10 @@ class Electra(Encoder):
         return ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
+    def pooling_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> PoolingLayer | None:
         if not reads_cls(head_config):
             return None
-        return ClsLayer(config.width, F.gelu, 0.0 if head_config.output_type.is_grouped else config.head_dropout)
+        return PoolingLayer(config.width, F.gelu, 0.0 if head_config.output_type.is_grouped else config.head_dropout)
 
     def rtd_logits(self, x_TD: Tensor) -> Tensor:
         """The logit that each token was replaced, T."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
-from hornbook.models.heads import ClsLayer, TokenPooling, upcast
+from hornbook.models.heads import PoolingLayer, TokenPooling, upcast
 from hornbook.models.transformer import Transformer, TransformerConfig
 from hornbook.nn.attention import Direction
 from hornbook.nn.fused_ops import ACTIVATIONS
@@ -86,11 +86,11 @@ class Encoder(Transformer):
         return ("pooler",) if "pooler" in cls.head_factories and reads_cls(head_config) else ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
+    def pooling_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> PoolingLayer | None:
         """A left-to-right model has no pre-trained pooler, so a task adds a layer over the last token."""
         if config.direction != "causal" or not reads_cls(head_config):
             return None
-        return ClsLayer(config.width, torch.tanh, config.head_dropout)
+        return PoolingLayer(config.width, torch.tanh, config.head_dropout)
 
     def initialize(self, generator: torch.Generator) -> None:
         super().initialize(generator)

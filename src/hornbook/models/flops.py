@@ -23,7 +23,7 @@ class ModelShape:
     vocab_size: int = 30522
     embedding_width: int | None = None  # none: the width
     inner_width: int | None = None  # none: four times the width
-    predicted_share: float = 0.15625  # fraction of predicted tokens; BERT's script has at most 20 of 128, 80 of 512
+    predicted_fraction: float = 0.15625  # fraction of predicted tokens; BERT's script has at most 20 of 128, 80 of 512
     head: Head = "mlm"
     is_causal: bool = False  # causal attention: half of the positions
     windows: tuple[int | None, ...] = (None,)  # attention windows, assigned to the blocks in rotation
@@ -37,7 +37,7 @@ class ModelShape:
         return self.inner_width or 4 * self.width
 
 
-def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") -> ModelShape:
+def shape_of(config, length: float, predicted_fraction: float, head: Head = "mlm") -> ModelShape:
     """The shape of a model with this config."""
     return ModelShape(
         config.width,
@@ -46,7 +46,7 @@ def shape_of(config, length: float, predicted_share: float, head: Head = "mlm") 
         config.vocab_size,
         config.embedding_width,
         config.inner_width,
-        predicted_share,
+        predicted_fraction,
         head,
         is_causal=config.direction != "bidirectional",
         windows=config.windows,
@@ -76,8 +76,8 @@ def _weights(shape: ModelShape) -> float:
     blocks = shape.num_layers * (4 * width**2 + 2 * width * shape.inner)
     vocabulary = embedded * shape.vocab_size
     heads = {
-        "mlm": shape.predicted_share * (width * embedded + vocabulary),
-        "clm": shape.predicted_share * vocabulary,
+        "mlm": shape.predicted_fraction * (width * embedded + vocabulary),
+        "clm": shape.predicted_fraction * vocabulary,
         "rtd": width**2 + width,
         "none": 0,
     }

@@ -22,8 +22,8 @@ RowLosses = Callable[..., Tensor]  # (our logits, a teacher's, dim) to the loss 
 CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
 
 
-class ClsLayer(nn.Module):
-    """Dropout, dense layer and activation over `[CLS]`, newly initialised for every task."""
+class PoolingLayer(nn.Module):
+    """Dropout, dense layer and activation over the token that represents a sequence, newly initialised for every task."""
 
     def __init__(self, width: int, activation: Callable[[Tensor], Tensor], dropout: float):
         super().__init__()
@@ -37,13 +37,13 @@ class ClsLayer(nn.Module):
 class TaskHead(nn.Module):
     """The head of one kind of output; defaults are those of logits of classes, one row per target.
 
-    Heads are built from a model config, the output, the pooling layer `cls` of families without a pre-trained pooler,
+    Heads are built from a model config, the output, the `pooling` layer of families without a pre-trained pooler,
     and whether the family has a bias in the last layer over whole sequences.
     """
 
-    def __init__(self, dropout: float = 0.0, cls: ClsLayer | None = None):
+    def __init__(self, dropout: float = 0.0, pooling: PoolingLayer | None = None):
         super().__init__()
-        self.dropout, self.cls = nn.Dropout(dropout), cls
+        self.dropout, self.cls = nn.Dropout(dropout), pooling  # saved under this name
 
     @staticmethod
     def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,8 +91,8 @@ class TaskHead(nn.Module):
 class SequenceHead(TaskHead):
     """Logits from the pooled `[CLS]` (linear, mlp), from pairs of them, or from all tokens (cnn, bilstm, attention)."""
 
-    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        super().__init__(config.head_dropout, cls)
+    def __init__(self, config, head_config: HeadConfig, pooling: PoolingLayer | None, with_bias: bool):
+        super().__init__(config.head_dropout, pooling)
         self.head_config = head_config
         features = width = config.width
         if head_config.pair_encoding == "separate":
@@ -164,8 +164,8 @@ class SequenceHead(TaskHead):
 class ChoiceHead(TaskHead):
     """One logit from the pooled `[CLS]` of every choice; the softmax runs over the choices of a question."""
 
-    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        super().__init__(config.head_dropout, cls)
+    def __init__(self, config, head_config: HeadConfig, pooling: PoolingLayer | None, with_bias: bool):
+        super().__init__(config.head_dropout, pooling)
         self.out = nn.Linear(config.width, 1)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
@@ -179,7 +179,7 @@ class ChoiceHead(TaskHead):
 class TokenHead(TaskHead):
     """A linear layer on every token."""
 
-    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, pooling: PoolingLayer | None, with_bias: bool):
         super().__init__(config.token_head_dropout)
         self.out = nn.Linear(config.width, head_config.num_labels)
 
@@ -205,7 +205,7 @@ class SpanHead(TaskHead):
     """Start and end logits for every token and, if `has_answer_classifier`, a classifier of answerability on the token
     that represents the sequence."""
 
-    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, pooling: PoolingLayer | None, with_bias: bool):
         super().__init__(config.span_head_dropout)
         self.out = nn.Linear(config.width, 2)
         self.answerable = nn.Linear(config.width, 2) if head_config.has_answer_classifier else None
@@ -267,7 +267,7 @@ class SpanHead(TaskHead):
 class VectorHead(TaskHead):
     """The pooled vector of every text, without weights of its own; texts that are compared are adjacent."""
 
-    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
+    def __init__(self, config, head_config: HeadConfig, pooling: PoolingLayer | None, with_bias: bool):
         super().__init__()
         self.pooling = head_config.pooling or "mean"
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import SEQUENCES, Batch, Stream, stream_field
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
-from hornbook.models.heads import ChoiceHead, ClsLayer, TaskHead, upcast
+from hornbook.models.heads import ChoiceHead, PoolingLayer, TaskHead, upcast
 from hornbook.nn.embeddings import embedding
 
 CONCEPTS, EDGES, PAIRS, PATHS = "concepts", "concept_edges", "concept_pairs", "concept_paths"
@@ -88,8 +88,8 @@ class GraphConvolution(nn.Module):
 class KagNetHead(ChoiceHead):
     """With `keeps_weights`, the attention of the last batch is kept in `weights`."""
 
-    def __init__(self, config, head_config: HeadConfig, cls: ClsLayer | None, with_bias: bool):
-        TaskHead.__init__(self, config.head_dropout, cls)
+    def __init__(self, config, head_config: HeadConfig, pooling: PoolingLayer | None, with_bias: bool):
+        TaskHead.__init__(self, config.head_dropout, pooling)
         kagnet = self.kagnet_config = head_config.graph
         self.concepts = nn.Linear(kagnet.concept_width, CONCEPT_WIDTH)
         widths = [CONCEPT_WIDTH, *CONVOLUTIONS] if kagnet.convolution else [CONCEPT_WIDTH]

@@ -14,7 +14,7 @@ import torch
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, gelu_mlm_head, pooler, sentence_head
 from hornbook.models.head_config import HeadConfig, reads_cls
-from hornbook.models.heads import ClsLayer
+from hornbook.models.heads import PoolingLayer
 from hornbook.models.naming import Naming
 
 
@@ -68,10 +68,10 @@ class Roberta(Encoder):
         return ("pooler",) if head_config.output_type.is_grouped else ()
 
     @classmethod
-    def cls_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> ClsLayer | None:
+    def pooling_layer(cls, config: EncoderConfig, head_config: HeadConfig) -> PoolingLayer | None:
         if head_config.output_type.is_grouped or not reads_cls(head_config):
-            return super().cls_layer(config, head_config)
-        return ClsLayer(config.width, torch.tanh, config.head_dropout)
+            return super().pooling_layer(config, head_config)
+        return PoolingLayer(config.width, torch.tanh, config.head_dropout)
 
     @classmethod
     def for_tokenizer(cls, config: EncoderConfig, pad_id: int | None, eos_id: int | None = None) -> EncoderConfig:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
-from hornbook.models.heads import HEADS, ClsLayer, TokenPooling, token_indices
+from hornbook.models.heads import HEADS, PoolingLayer, TokenPooling, token_indices
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
 from hornbook.nn.attention import PackedLayout, prefers_dense, runs_flash
@@ -172,9 +172,9 @@ class Transformer(nn.Module):
 
     def add_task_head(self, head_config: HeadConfig) -> None:
         """Adds the head of a task; its weights, if it has any, are not initialised yet."""
-        cls = self.cls_layer(self.config, head_config)
+        pooling = self.pooling_layer(self.config, head_config)
         make = HEADS[head_config.output] if head_config.graph is None else KagNetHead
-        self.head_config, self.task = head_config, make(self.config, head_config, cls, self.classifier_bias)
+        self.head_config, self.task = head_config, make(self.config, head_config, pooling, self.classifier_bias)
 
     @classmethod
     def described(cls) -> str:
@@ -187,7 +187,7 @@ class Transformer(nn.Module):
         return ()
 
     @classmethod
-    def cls_layer(cls, config: TransformerConfig, head_config: HeadConfig) -> ClsLayer | None:
+    def pooling_layer(cls, config: TransformerConfig, head_config: HeadConfig) -> PoolingLayer | None:
         """The layer between the token that represents a sequence and the classifier, for families without a pre-trained
         pooler."""
         return None

@@ -37,9 +37,10 @@ NORMALIZER_SETTINGS = {  # names in tokenizer_config.json and in BERT's normalis
 }
 
 
-class EncodedSentences(NamedTuple):
-    """Concatenated tokens of texts: `ids` (uint32) and `word_starts` (bool) per token, `lengths` (int64) per text;
-    `offsets`, if requested: first and last character (exclusive) of each token in its text, T x 2."""
+class PlainEncoding(NamedTuple):
+    """Concatenated tokens of texts, without special tokens: `ids` (uint32) and `word_starts` (bool) per token,
+    `lengths` (int64) per text; `offsets`, if requested: first and last character (exclusive) of each token in its text,
+    T x 2."""
 
     ids: np.ndarray
     word_starts: np.ndarray
@@ -62,6 +63,12 @@ class Tokenizer:
     >>> tokenizer = Tokenizer.load("my-tokenizer")  # doctest: +SKIP
     >>> tokenizer.encode("The cat [MASK].").ids  # doctest: +SKIP
     [2, 81, 905, 4, 18, 3]
+
+    encode         one text or pair, with special tokens
+    encode_batch   many texts, without adding special tokens; those in the text are recognised
+    encode_words   the same for texts that are split into words
+    split_encode   pairs of texts, each encoded as one text and split again
+    encode_plain   many texts as arrays; special tokens in the text are ordinary characters, as for a corpus
     """
 
     def __init__(
@@ -238,24 +245,24 @@ class Tokenizer:
     def decode(self, ids: list[int], skip_special: bool = True) -> str:
         return self.backend.decode([int(token_id) for token_id in ids], skip_special_tokens=skip_special)
 
-    def encode_sentences(self, texts: list[str], with_offsets: bool = False) -> EncodedSentences:
+    def encode_plain(self, texts: list[str], with_offsets: bool = False) -> PlainEncoding:
         """Tokens and word starts of many texts; no special tokens are added, and none are recognised in the text."""
         try:
-            encoded = self._encode_plain(texts, with_offsets)
+            encoded = self._encode(texts, with_offsets)
         except (TypeError, UnicodeEncodeError):
             for text in texts:
                 refuse_surrogates(text)
             raise
         if self._forbidden[encoded.ids].any():
-            encoded = self._encode_plain([self._spell_out_special_tokens(text) for text in texts], with_offsets)
+            encoded = self._encode([self._spell_out_special_tokens(text) for text in texts], with_offsets)
         return encoded
 
-    def _encode_plain(self, texts: list[str], with_offsets: bool) -> EncodedSentences:
+    def _encode(self, texts: list[str], with_offsets: bool) -> PlainEncoding:
         if self._word_cache is None or with_offsets:
             return self._encode_whole(texts, with_offsets)
-        return EncodedSentences(*self._word_cache.encode(texts))
+        return PlainEncoding(*self._word_cache.encode(texts))
 
-    def _encode_whole(self, texts: list[str], with_offsets: bool = False) -> EncodedSentences:
+    def _encode_whole(self, texts: list[str], with_offsets: bool = False) -> PlainEncoding:
         encodings = self._plain.encode_batch(texts, add_special_tokens=False)
         id_lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, id_lists), np.int64, len(id_lists))
@@ -270,7 +277,7 @@ class Tokenizer:
         word_starts = np.ones(num_tokens, bool)
         np.not_equal(words[1:], words[:-1], out=word_starts[1:])
         word_starts[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
-        return EncodedSentences(ids, word_starts, lengths, offsets)
+        return PlainEncoding(ids, word_starts, lengths, offsets)
 
     @cached_property
     def _plain(self) -> tokenizers.Tokenizer:

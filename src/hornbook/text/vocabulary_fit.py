@@ -59,7 +59,7 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
         for text in batch:
             num_characters += len(text)
             counts.update(WORD.findall(unicodedata.normalize("NFC", text)))
-        ids = tokenizer.encode_sentences(batch).ids
+        ids = tokenizer.encode_plain(batch).ids
         used[ids] = True
         num_tokens += ids.size
         num_unknown += int(np.count_nonzero(ids == tokenizer.unk_id)) if tokenizer.unk_id is not None else 0
@@ -70,7 +70,7 @@ def measure_fit(tokenizer: Tokenizer, texts: Iterable[str]) -> VocabularyFit:
     words = sorted(counts)
     # the leading space makes a byte-level or unigram tokenizer treat the word as inside a sentence
     batches = _batched((f" {word}" for word in words), BATCH_TEXTS)
-    num_pieces = np.concatenate([tokenizer.encode_sentences(batch).lengths for batch in batches])
+    num_pieces = np.concatenate([tokenizer.encode_plain(batch).lengths for batch in batches])
     order = sorted(range(len(words)), key=lambda i: (-num_pieces[i], -counts[words[i]], words[i]))
     return VocabularyFit(
         num_words=num_words,
@@ -93,7 +93,7 @@ def _merge_written_forms(tokenizer: Tokenizer, counts: Counter) -> Counter:
 
 
 def _pieces(tokenizer: Tokenizer, word: str) -> list[str]:
-    ids = tokenizer.encode_sentences([f" {word}"]).ids.tolist()
+    ids = tokenizer.encode_plain([f" {word}"]).ids.tolist()
     tokens = [tokenizer.token(token_id) for token_id in ids]
     if tokenizer.kind != "bpe":
         return tokens
@@ -123,7 +123,7 @@ def words_worth_adding(tokenizer: Tokenizer, documents: Iterable[str], num_words
     frequent = sorted(word for word, count in counts.items() if count >= MIN_COUNT)
     if not frequent:
         return []
-    encoded = tokenizer.encode_sentences([f" {word}" for word in frequent])
+    encoded = tokenizer.encode_plain([f" {word}" for word in frequent])
     ends = np.cumsum(encoded.lengths)
     unknown = np.concatenate([[0], np.cumsum(encoded.ids == (-1 if tokenizer.unk_id is None else tokenizer.unk_id))])
     is_known = unknown[ends] == unknown[ends - encoded.lengths]

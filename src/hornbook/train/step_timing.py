@@ -15,7 +15,7 @@ from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
 from hornbook.train.step import Stepper, make_stepper
 
-FORWARD_SHARE = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
+FORWARD_FRACTION = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
 NUM_TIMED = 12  # timed steps per sequence length
 SHORT_STEP = 0.2  # seconds; waiting for each step of 12 ms made it look 23% longer (ELECTRA-small, H200)
 MEASURING = "measuring how long a step takes ..."  # a log line

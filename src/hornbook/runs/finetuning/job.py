@@ -43,7 +43,7 @@ from hornbook.train.job import TrainingJob
 from hornbook.train.objective import TrainingModule
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime
-from hornbook.train.step_timing import FORWARD_SHARE, seconds_per_step
+from hornbook.train.step_timing import FORWARD_FRACTION, seconds_per_step
 from hornbook.train.validation import validate
 
 S = TypeVar("S")
@@ -105,7 +105,7 @@ def expected_seconds(
     step_seconds = seconds_per_step(job, settings, runtime, range(num_timed), MAX_TIMED_SECONDS)
     num_train, num_dev = (sum(map(len, split.ids)) for split in (inputs.encoded_train, inputs.encoded_dev))
     steps_per_epoch = inputs.encoded_train.num_groups / settings.batch_size
-    validation_seconds = FORWARD_SHARE * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
+    validation_seconds = FORWARD_FRACTION * step_seconds * steps_per_epoch * num_dev / max(1, num_train)
     num_validations = math.ceil(num_steps / settings.validation.every_steps)
     return num_steps * step_seconds + num_validations * validation_seconds, step_seconds
 

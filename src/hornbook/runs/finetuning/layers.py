@@ -71,7 +71,7 @@ def start_at_frequencies(model: nn.Module, labels_NL: np.ndarray) -> None:
 def _network(pretrained: nn.Module, head_config: HeadConfig, dropout: float | None) -> nn.Module:
     """A network of the same shape with the head of a task, without pooler if the task head has its own layer."""
     config = with_dropout(pretrained.config, dropout)
-    heads = pretrained.heads_for(head_config) if pretrained.cls_layer(config, head_config) is None else ()
+    heads = pretrained.heads_for(head_config) if pretrained.pooling_layer(config, head_config) is None else ()
     return type(pretrained)(config, heads, head_config)
 
 

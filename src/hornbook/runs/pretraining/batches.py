@@ -142,7 +142,7 @@ def warnings_of(settings: PretrainSettings, corpora: Corpora, batches: BatchMake
         if epochs > MAX_EPOCHS:
             warnings.append(f"note: the run repeats {corpus.folder} {epochs:,.0f} times; more text would help")
     samplers = {length: sampler for length, sampler in batches.samplers.items() if sampler.layout == "nsp"}
-    shares = {sampler.not_next_share(): length for length, sampler in samplers.items()}
+    shares = {sampler.not_next_fraction(): length for length, sampler in samplers.items()}
     share = max(shares, default=0.0)
     if share > MAX_NOT_NEXT:
         warnings.append(

@@ -11,7 +11,7 @@ from hornbook.runs.pretraining.batches import BatchMaker
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.resolve import (
     SMALLEST_BATCH,
-    VALIDATING_SHARE,
+    VALIDATING_FRACTION,
     Recipe,
     num_validations,
     steps_between,
@@ -19,7 +19,7 @@ from hornbook.runs.pretraining.resolve import (
 )
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.step_timing import (
-    FORWARD_SHARE,
+    FORWARD_FRACTION,
     LONG_RUN,
     MEASURING,
     NUM_TIMED,
@@ -27,7 +27,7 @@ from hornbook.train.step_timing import (
     seconds_per_step,
 )
 
-MEASURED_SHARE = 0.05  # largest share of the minutes for timing steps, per sequence length
+MEASURED_FRACTION = 0.05  # largest fraction of the minutes for timing steps, per sequence length
 FEW_STEPS, ENOUGH_STEPS = 100, 200
 CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
 MIN_VALIDATION_TOKENS = 2048
@@ -39,7 +39,7 @@ def with_batch_that_fits(
     prepared: PreparedRun, request: PretrainRequest, recipe: Recipe, log: Log
 ) -> tuple[PreparedRun, float | None]:
     """Sets the batch of the budget recipe, or halves the published one until about `ENOUGH_STEPS` steps fit in the
-    minutes, and halves the validation tokens until two validations fit in `VALIDATING_SHARE` of the time. Settings
+    minutes, and halves the validation tokens until two validations fit in `VALIDATING_FRACTION` of the time. Settings
     that the user set are not changed; every change is logged. Returns the run, and the seconds per token if measuring
     steps again would take too long, else None."""
     minutes, requested = request.minutes, request.all_overrides()
@@ -47,8 +47,8 @@ def with_batch_that_fits(
     if {"batch.tokens", "validation.tokens"} <= requested.keys() and recipe == "published":
         return prepared, None
     began = time.monotonic()
-    token_seconds = _seconds_per_token(prepared, MEASURED_SHARE * minutes * 60)
-    has_time = time.monotonic() - began <= MEASURED_SHARE * minutes * 60 or prepared.runtime.device.type != "cpu"
+    token_seconds = _seconds_per_token(prepared, MEASURED_FRACTION * minutes * 60)
+    has_time = time.monotonic() - began <= MEASURED_FRACTION * minutes * 60 or prepared.runtime.device.type != "cpu"
     overrides = {}
     if recipe == "budget":
         prepared = prepared.with_settings(with_budget_batch(prepared.settings, minutes * 60 / token_seconds, requested))
@@ -63,7 +63,7 @@ def with_batch_that_fits(
                 f"{minutes:g} min; batch_tokens= of {published} keeps the published size"
             )
     default = prepared.settings.validation.tokens
-    max_tokens = VALIDATING_SHARE * minutes * 60 / 2 / (token_seconds * FORWARD_SHARE)
+    max_tokens = VALIDATING_FRACTION * minutes * 60 / 2 / (token_seconds * FORWARD_FRACTION)
     fitting = _halved(default, max_tokens, MIN_VALIDATION_TOKENS)
     if "validation.tokens" not in requested and fitting < min(default, prepared.num_held_out_tokens):
         overrides["validation.tokens"] = fitting
@@ -89,7 +89,7 @@ def log_expected_time(prepared: PreparedRun, has_default_duration: bool, log: Lo
     log(MEASURING)
     steps = prepared.settings.schedule.steps
     token_seconds = _seconds_per_token(prepared, TIMED_SECONDS, num_to_time(steps))
-    seconds = token_seconds * prepared.settings.batch.mean_tokens * steps * (1 + VALIDATING_SHARE)
+    seconds = token_seconds * prepared.settings.batch.mean_tokens * steps * (1 + VALIDATING_FRACTION)
     if seconds > MONTH and has_default_duration:
         raise ValueError(
             f"the {counted(steps, 'step')} of the preset would take about {duration(seconds)} here: give minutes=, "
@@ -120,11 +120,11 @@ def with_steps_in(
     `began` (`time.monotonic()`)."""
     settings = prepared.settings
     if token_seconds is None:
-        mean = mean_seconds_per_step(prepared, MEASURED_SHARE * minutes * 60)
+        mean = mean_seconds_per_step(prepared, MEASURED_FRACTION * minutes * 60)
     else:
         mean = token_seconds * settings.batch.mean_tokens
     left = 0.97 * (minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
-    validation_seconds = mean * prepared.num_held_out_tokens / settings.batch.tokens * FORWARD_SHARE
+    validation_seconds = mean * prepared.num_held_out_tokens / settings.batch.tokens * FORWARD_FRACTION
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
     log(f"a step takes {mean:.3g} s: {counted(steps, 'step')} in the {duration(left)} left of {minutes:g} min")
     if steps < FEW_STEPS:

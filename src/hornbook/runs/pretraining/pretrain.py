@@ -44,7 +44,7 @@ from hornbook.runs.pretraining.batches import (
     warnings_of,
 )
 from hornbook.runs.pretraining.minutes import (
-    MEASURED_SHARE,
+    MEASURED_FRACTION,
     log_expected_time,
     mean_seconds_per_step,
     with_batch_that_fits,
@@ -253,7 +253,7 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     model = _model_to_train(settings, corpora, request, None, ignore)
     torch.compiler.reset()  # measure without what an earlier run compiled
     prepared = PreparedRun.build(settings, corpora, model, runtime)
-    return mean_seconds_per_step(prepared, MEASURED_SHARE * minutes * 60), runtime
+    return mean_seconds_per_step(prepared, MEASURED_FRACTION * minutes * 60), runtime
 
 
 def _model_to_train(

@@ -42,7 +42,7 @@ from hornbook.runs.pretraining.presets import preset, preset_settings, presets_o
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import GPU_FLOPS_PER_SECOND, PretrainSettings
 from hornbook.text.tokenizer import Tokenizer
-from hornbook.train.step_timing import FORWARD_SHARE
+from hornbook.train.step_timing import FORWARD_FRACTION
 
 Recipe = Literal["published", "budget"]
 FAR_SHORTER = 0.1  # of the published tokens: below, the budget recipe is the default
@@ -65,8 +65,8 @@ OVERRIDABLE_WITH_BASE = {
     *("model.init_std", "model.init_by_width", "model.fusion", "model.trains_entities"),
 }
 ADAPTATION_LR = 1e-4  # largest learning rate of AdamW for a model that is trained already
-MAX_WARMUP = 0.1  # largest share of the steps that a published warmup in steps may take
-NUM_VALIDATIONS, VALIDATING_SHARE = 20, 0.1  # validations per run, and the largest share of its time for them
+MAX_WARMUP = 0.1  # largest fraction of the steps that a published warmup in steps may take
+NUM_VALIDATIONS, VALIDATING_FRACTION = 20, 0.1  # validations per run, and the largest fraction of its time for them
 # A discriminator that is its own generator, and keeps filling in masks (docs/builtin-models.md).
 OWN_GENERATOR = {
     "objective.generator_size": 1.0,
@@ -295,8 +295,8 @@ def check_corpora_linked(settings: PretrainSettings, corpora: Corpora) -> None:
     if settings.model.graph is None:
         raise ValueError("ERNIE needs a graph with vectors: give graph= and vectors=")
     for corpus, _ in corpora:
-        if corpus.graph != settings.model.graph:
-            problem = "is not linked to a graph" if corpus.graph is None else "is linked to another graph"
+        if corpus.graph_fingerprint != settings.model.graph:
+            problem = "is not linked to a graph" if corpus.graph_fingerprint is None else "is linked to another graph"
             raise ValueError(
                 f"the corpus {corpus.folder} {problem}: build it with 'hornbook corpus build ... --graph GRAPH', with "
                 "the graph of the model"
@@ -506,7 +506,7 @@ def _with_validations(settings: PretrainSettings, num_held_out_tokens: int) -> P
     if settings.validation.every_steps is not None:
         return settings
     steps = settings.schedule.steps
-    validation_cost = num_held_out_tokens * FORWARD_SHARE  # in tokens of training
+    validation_cost = num_held_out_tokens * FORWARD_FRACTION  # in tokens of training
     every = steps_between(steps, num_validations(steps * settings.batch.mean_tokens, validation_cost))
     return configuration.with_overrides(settings, {"validation.every_steps": every})
 
@@ -517,7 +517,7 @@ def num_validations(run_cost: float, validation_cost: float) -> int:
     >>> num_validations(1000, 1), num_validations(1000, 20), num_validations(10, 20)
     (20, 5, 2)
     """
-    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_SHARE * run_cost / max(validation_cost, 1e-9))))
+    return min(NUM_VALIDATIONS, max(2, int(VALIDATING_FRACTION * run_cost / max(validation_cost, 1e-9))))
 
 
 def steps_between(steps: int, num: int) -> int:

@@ -31,7 +31,7 @@ GPU_FLOPS_PER_SECOND = 2e14  # typical on a large GPU; used to estimate the FLOP
 class DataSettings(ValidatedSettings, group="data"):
     length: int = setting(512, "maximum tokens per sequence", low=8, high=2**20)
     short_length: int = setting(128, "maximum tokens per sequence in the first part of training", low=8, high=2**20)
-    short_fraction: float = setting(0.9, "share of the steps that train on short sequences", low=0, high=1)
+    short_fraction: float = setting(0.9, "fraction of the steps that train on short sequences", low=0, high=1)
     repeat_positions: bool = setting(
         False,
         "after the steps on short sequences, set the position embeddings beyond short_length to repetitions of the "
@@ -54,7 +54,7 @@ class DataSettings(ValidatedSettings, group="data"):
     shift_chunks: bool = setting(
         False, "GPT: cut the text into sequences at other places in each epoch, for text that is read many times"
     )
-    held_out_fraction: float = setting(0.01, "share of the documents held out for validation", low=0, high=1)
+    held_out_fraction: float = setting(0.01, "fraction of the documents held out for validation", low=0, high=1)
 
     def uses(self, length: int) -> bool:
         """Whether any step has this length limit."""
