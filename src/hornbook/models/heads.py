@@ -23,15 +23,15 @@ CNN_WINDOWS, CNN_CHANNELS = (2, 3, 4), 100
 
 
 class PoolingLayer(nn.Module):
-    """Dropout, dense layer and activation over the token that represents a sequence, newly initialised for every task."""
+    """Dropout, dense layer and activation over the token that represents a sequence, new for every task."""
 
     def __init__(self, width: int, activation: Callable[[Tensor], Tensor], dropout: float):
         super().__init__()
         self.dropout, self.activation = nn.Dropout(dropout), activation
         self.dense = nn.Linear(width, width)
 
-    def forward(self, cls_ND: Tensor) -> Tensor:
-        return self.activation(self.dense(self.dropout(cls_ND)))
+    def forward(self, token_ND: Tensor) -> Tensor:
+        return self.activation(self.dense(self.dropout(token_ND)))
 
 
 class TaskHead(nn.Module):
