@@ -81,7 +81,7 @@ def slow_at_most(run, length):
 @pytest.mark.parametrize("rule", ["at_least", "balanced", "at_most"])
 @pytest.mark.parametrize("length", [1, 5, 23, 60, 500])
 def test_chunks_equal_the_slow_ones(rule, length, tmp_path, tokenizer_folder, monkeypatch):
-    monkeypatch.setattr(chunks, "DOCUMENTS_PER_RUN", 7)
+    monkeypatch.setattr(chunks, "MAX_DOCUMENTS", 7)
     slow = {"at_least": slow_at_least, "balanced": slow_balanced, "at_most": slow_at_most}[rule]
     for seed in range(4):
         random = np.random.default_rng([seed, length])
