@@ -64,13 +64,7 @@ def attention(
     return _by_length(q_THC, k_THC, v_THC, offsets_host, causal, dropout, window)
 
 
-def _two_directions(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    layout: PackedLayout,
-    dropout: float,
-) -> Tensor:
+def _two_directions(q: Tensor, k: Tensor, v: Tensor, layout: PackedLayout, dropout: float) -> Tensor:
     """Causal attention in the first `num_causal` tokens, bidirectional in the others."""
     offsets, offsets_host, max_length, num_causal = layout
     # `split` as in `_by_length`. In each part, the sequences of the other one have length 0.
