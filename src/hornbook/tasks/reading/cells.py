@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hornbook.config import shown
+from hornbook.config import short_repr
 
 SEPARATORS = "|;,"
 COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
@@ -49,7 +49,7 @@ def parse_number(cell: Any) -> float | None:
     try:
         value = float(cell)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{shown(cell)} is not a number") from None
+        raise ValueError(f"{short_repr(cell)} is not a number") from None
     if not math.isfinite(value):
         raise ValueError(f"{cell!r} is not a finite number")
     return value

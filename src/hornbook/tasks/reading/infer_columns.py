@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hornbook.config import shown
+from hornbook.config import short_repr
 from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.cells import is_decimal_comma, is_missing, is_number
 from hornbook.tasks.reading.columns import KEYS, ambiguous_columns_error, headerless_error, key_column
@@ -267,8 +267,8 @@ def _refuse_unread_numbers(table: RowTable, columns: list[Column]) -> None:
         are_numbers = 2 * sum(map(_is_like_number, column.sample)) > len(column.sample)
         if unread and are_numbers and not column.is_key and not column.is_time:
             raise ValueError(
-                f"{table.file}: column '{column.name}' has {shown(str(unread[0]))}, which cannot be read as a number; "
-                f"write numbers such as 1234.5, or name another column with label= (columns: {table.column_list})"
+                f"{table.file}: column '{column.name}' has {short_repr(str(unread[0]))}, which cannot be read as a "
+                f"number; write numbers such as 1234.5, or name another column with label= (columns: {table.column_list})"
             )
 
 
