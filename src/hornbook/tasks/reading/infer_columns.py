@@ -268,7 +268,8 @@ def _refuse_unread_numbers(table: RowTable, columns: list[Column]) -> None:
         if unread and are_numbers and not column.is_key and not column.is_time:
             raise ValueError(
                 f"{table.file}: column '{column.name}' has {short_repr(str(unread[0]))}, which cannot be read as a "
-                f"number; write numbers such as 1234.5, or name another column with label= (columns: {table.column_list})"
+                "number; write numbers such as 1234.5, or name another column with label= (columns: "
+                f"{table.column_list})"
             )
 
 
