@@ -18,10 +18,11 @@ from hornbook import cli
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import read_weights
 from hornbook.lifecycle.run_folder import read_metrics
-from hornbook.runs.finetuning import job
+from hornbook.runs.finetuning import inputs, job
 from hornbook.runs.finetuning import single_run as running
 from hornbook.runs.finetuning.finetune import finetune
 from hornbook.runs.finetuning.published import searched_lrs
+from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.train.checkpoint import Checkpoints
 
 QUIET = {"log": lambda words: None}
@@ -203,6 +204,13 @@ def test_a_preset_is_not_a_model(tmp_path):
     with pytest.raises(ValueError, match="bert-tiny is a preset, not a model: pre-train it first"):
         finetune("bert-tiny", [{"text": "a", "label": "b"}], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_name_of_a_preset_and_of_a_model_on_the_hub_is_the_model(tmp_path, encoder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(inputs, "model_folder", lambda name: asked.append(name) or Path(encoder))
+    inputs.check_request(FinetuneRequest.of("roberta-base", None, "classification"))
+    assert asked == ["roberta-base"]
 
 
 def test_rates_of_a_search_are_four_and_higher_for_narrow_models(tmp_path, encoder):

@@ -160,11 +160,19 @@ def check_request(request: FinetuneRequest, needs_folder: bool = True) -> None:
     settings_for(find_task(request.task), None, overrides, request.teacher is not None)
     chosen_device(str(overrides.get("runtime.device", "auto")))
     if request.model is not None and needs_folder:
-        if request.model in PRESETS and not Path(request.model).exists():
-            raise ValueError(
-                f"{request.model} is a preset, not a model: pre-train it first, and give the folder of that run"
-            )
-        checked_config_file(model_folder(request.model))
+        checked_config_file(_folder_of(request.model))
+
+
+def _folder_of(model: str) -> Path:
+    """The folder of a model. Names such as `roberta-base` are a model on the hub and a preset."""
+    try:
+        return model_folder(model)
+    except ValueError as error:
+        if model not in PRESETS:
+            raise
+        raise ValueError(
+            f"{model} is a preset, not a model: pre-train it first, and give the folder of that run ({error})"
+        ) from None
 
 
 def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[RegisteredTask, DataSet]:
