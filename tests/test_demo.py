@@ -27,7 +27,8 @@ def test_the_demo_runs(tmp_path, monkeypatch, capsys):
     rows = demo.MESSAGES.read_text(encoding="utf-8").splitlines()
     (tmp_path / "few.csv").write_text("\n".join(rows[:17]), encoding="utf-8")
     monkeypatch.setattr(demo, "MESSAGES", tmp_path / "few.csv")
-    demo.main(str(tmp_path / "demo"), "0.02")
+    monkeypatch.setattr("sys.argv", ["demo", str(tmp_path / "demo"), "0.02"])
+    demo.main()
     said = capsys.readouterr()
     assert "$ hornbook pretrain bert-tiny" in said.err and "by word frequency" in said.out
     assert "The book was published in 1998." in said.out and "open [two] the public" in said.out
@@ -44,7 +45,8 @@ def test_the_messages_are_of_four_balanced_kinds():
     assert Counter(labels) == dict.fromkeys(("delivery", "payment", "technical", "praise"), 36)
 
 
-def test_an_earlier_demo_is_kept(tmp_path, capsys):
+def test_an_earlier_demo_is_kept(tmp_path, capsys, monkeypatch):
     (tmp_path / "demo" / "run").mkdir(parents=True)
-    demo.main(str(tmp_path / "demo"), "0.02")
+    monkeypatch.setattr("sys.argv", ["demo", str(tmp_path / "demo"), "0.02"])
+    demo.main()
     assert "remove it" in capsys.readouterr().err

@@ -10,6 +10,7 @@ Each step is a `hornbook` command, which is printed before it runs.
     python -m hornbook.demo [FOLDER] [MINUTES]          # MINUTES of pre-training
 """
 
+import argparse
 import ast
 import json
 import re
@@ -83,16 +84,19 @@ def _is_words(paragraph: str) -> bool:
     return sum(character.isalpha() or character == " " for character in paragraph) >= len(paragraph) / 2
 
 
-def main(folder: str = "runs/demo", minutes: str = "2") -> None:
-    """Runs all steps in `folder`, which must not hold an earlier demo."""
-    start = time.monotonic()
-    home = Path(folder)
+def main() -> None:
+    """Runs all steps in a folder that must not hold an earlier demo."""
+    parser = argparse.ArgumentParser("python -m hornbook.demo", description=__doc__.split("\n")[0])
+    parser.add_argument("folder", nargs="?", default="runs/demo", type=Path)
+    parser.add_argument("minutes", nargs="?", default=2.0, type=float, help="of pre-training (2)")
+    args = parser.parse_args()
+    start, home = time.monotonic(), args.folder
     if (home / "run").exists() or (home / "messages").exists():
         log(f"{home} holds an earlier demo: remove it to run the demo again (rm -r {shlex.quote(str(home))})")
         return
     _use_builtin_model()
     _finetune(home)
-    _train_from_scratch(home, minutes)
+    _train_from_scratch(home, f"{args.minutes:g}")
     print_result(f"finished in {(time.monotonic() - start) / 60:.1f} minutes; the reports are:")
     for name in ("messages", "run"):
         print_result(f"  {home / name / 'report.html'}")
@@ -181,4 +185,4 @@ def _show_result(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

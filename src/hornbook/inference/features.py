@@ -11,6 +11,7 @@ Shapes: T tokens, N sequences, D width, F width of the features.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -25,7 +26,7 @@ from hornbook.devices import chosen_device, device_of, evaluation_mode
 from hornbook.files import refuse_beyond_disk, replacing
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import builtin_for, model_folder
-from hornbook.lifecycle.locking import lock_output_file
+from hornbook.lifecycle.locking import file_lock, locking
 from hornbook.models.gpt import Gpt
 from hornbook.models.heads import pool_tokens
 from hornbook.tasks.datasets import find_task
@@ -135,7 +136,11 @@ def frozen_sequences(
             yield from zip(indices, np.split(x_F, batch.offsets_host[1:-1]) if pooling == "none" else x_F, strict=True)
 
 
-@lock_output_file
+def _npy_file(out: str | Path) -> Path:
+    return Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
+
+
+@partial(locking, lambda out: file_lock(_npy_file(out)))
 def extract_features(
     model: str | Path | None,
     texts: str | Path | Sequence[str],
@@ -188,7 +193,7 @@ def extract_features(
     pooling = choose_pooling(pooling, network)
     network.to(chosen_device(device))
     chosen = choose_layers(layers, network.config.num_layers)
-    out = Path(out) if str(out).endswith(".npy") else Path(f"{out}.npy")
+    out = _npy_file(out)
     width, max_length = chosen.width(network.config.width), network.config.max_positions
 
     def encoded() -> Iterator[tuple[int, list, int]]:

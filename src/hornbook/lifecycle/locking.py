@@ -72,11 +72,6 @@ def lock_output_folder(function: Callable[P, R]) -> Callable[P, R]:
     return locking(run_lock, function)
 
 
-def lock_output_file(function: Callable[P, R]) -> Callable[P, R]:
-    """Like `lock_output_folder`, for a function whose argument `out` is a single file."""
-    return locking(file_lock, function)
-
-
 def locking(lock: Callable, function: Callable[P, R], *options: str) -> Callable[P, R]:
     """The function inside the context `lock(out)`, where `out` is an argument of it. Its arguments that are named in
     `options` are passed to `lock` too, if they are given."""

@@ -236,7 +236,7 @@ def add_picture_routes(app: FastAPI, server: ServerState) -> None:
         return await drawn(request, model, ("masking", *options.values()), (body.text, body.pair or None), draw)
 
     @routes.post("/show/replaced", response_model=schemas.Picture)
-    async def replaced(body: schemas.ShowMasking, request: Request) -> dict[str, Any]:
+    async def replaced(body: schemas.ShowReplaced, request: Request) -> dict[str, Any]:
         """A text masked, filled in by the generator and judged by the discriminator."""
         model = server.find(body.model, "replaced")
         options = {"num": body.num, "probability": body.probability, "seed": body.seed, "language": body.language}

@@ -81,11 +81,16 @@ class ShowText(PictureRequest):
     pair: str | None = None
 
 
-class ShowMasking(ShowText):
-    unit: Literal["token", "word", "ngram"] = "token"
+class ShowReplaced(PictureRequest):
+    text: Text
     probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
     num: Annotated[int, Field(ge=1, le=50)] = 5
     seed: Annotated[int, Field(ge=0, le=MAX_API_SEED)] = 0
+
+
+class ShowMasking(ShowReplaced):
+    pair: str | None = None
+    unit: Literal["token", "word", "ngram"] = "token"
 
 
 class ShowForms(ShowText):
