@@ -55,7 +55,7 @@ def test_a_run_folder_opens_in_transformers(unbroken):
 def test_run_json_holds_every_decision(unbroken, tiny_corpus):
     record = json.loads((unbroken / "run.json").read_text())
     assert record["preset"] == "bert-tiny" and record["settings"]["schedule"]["steps"] == 12
-    assert record["settings"]["validation"]["every_steps"] == 4 and record["runtime"]["threads"] == 1
+    assert record["settings"]["validation"]["every_steps"] == 6 and record["runtime"]["threads"] == 1
     assert Path(record["inputs"]["corpora"][0]["folder"]) == tiny_corpus.resolve()
     assert 0 < record["unigram_baseline"]["mlm"] < 8
 
