@@ -137,7 +137,7 @@ def test_paths_are_recorded_whole_so_that_they_hold_in_any_working_directory(tmp
     ("task", "arguments", "words"),
     [
         ("classification", {"method": "bilstm"}, "logistic"),
-        ("classification", {"method": "tree"}, "logistic or bilstm"),
+        ("classification", {"method": "tree"}, "one of logistic, bilstm"),
         ("classification", {"pooling": "none"}, "cls, lasttoken or mean"),
         ("spans", {}, "layers.frozen=-1"),
     ],

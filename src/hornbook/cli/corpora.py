@@ -121,7 +121,7 @@ def tokenizer_extend(
 
 def _words_in(word_list: Path) -> list[str]:
     try:
-        lines = word_list.read_text(encoding="utf-8-sig").splitlines()
+        lines = word_list.read_text(encoding="utf-8-sig").split("\n")
         return [line.strip() for line in lines if line.strip()]
     except UnicodeDecodeError:
         raise ValueError(f"{word_list} is not UTF-8 text: give a file with one word per line") from None
