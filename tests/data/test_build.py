@@ -203,6 +203,13 @@ def test_mixed_files_and_their_problems(tokenizer_folder, tmp_path):
     assert manifest["problems"]["not_json"]["examples"][0]["place"] == "line 2"
 
 
+def test_a_text_that_the_vocabulary_cannot_write_is_noted(tokenizer_folder, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("Silver winter river. 법원은 항소를 기각하였다.")
+    problem = build_corpus(path, tokenizer_folder, tmp_path / "out", workers=0)["problems"]["unknown_token"]
+    assert problem["count"] == 3 and "use a tokenizer trained on such text" in problem["examples"][0]["detail"]
+
+
 def test_duplicates_can_be_kept(tokenizer_folder, tmp_path):
     (tmp_path / "a.txt").write_text("Silver.\n\nSilver.")
     manifest = build_corpus(tmp_path / "a.txt", tokenizer_folder, tmp_path / "out", workers=0, deduplicate=False)

@@ -68,6 +68,12 @@ def test_questions_are_split_by_article_then_by_passage():
     assert how == "by passage" and {e.passage for e in train}.isdisjoint(e.passage for e in dev) and len(dev) == 4
 
 
+def test_few_articles_are_split_by_passage():
+    two = [SpanExample(str(n), "q", f"passage {n // 2}", title=f"title {n // 20}") for n in range(40)]
+    train, dev, how = hold_out(two, 0.1, 0)
+    assert how == "by passage" and {e.passage for e in train}.isdisjoint(e.passage for e in dev) and len(dev) == 4
+
+
 def test_several_classes_are_split_by_the_first():
     examples = [TextExample(str(n), "t", None, ("a", str(n)) if n % 2 else ()) for n in range(100)]
     _, dev, how = hold_out(examples, 0.1, 0)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 BATCH_CHARACTERS = 500_000
 PROGRESS_SECONDS = 0.2
+MANY_UNKNOWN = 0.01  # of the tokens
 MAX_WORKERS = 12
 
 
@@ -162,7 +163,7 @@ def _build(
     """Reads, encodes and writes everything after the position of `state`, and returns the manifest."""
     settings = state.request["settings"]
     state.seen.folder = out
-    writer = _CorpusWriter(out, state, tokenizer.vocab_size, on_progress)
+    writer = _CorpusWriter(out, state, tokenizer, on_progress)
     options = {"clean": settings["clean"], "near_duplicates": settings["near_duplicates"], "linker": linker}
     with explaining_interruptions(lambda: f" ({len(state.shards)} shards are complete)"), interruptible():
         with EncodingPool(out, tokenizer, workers, **options) as pool:
@@ -234,15 +235,16 @@ class _CorpusWriter:
         self,
         folder: Path,
         state: BuildState,
-        vocab_size: int,
+        tokenizer: "Tokenizer",
         on_progress: Callable[[BuildProgress], None] | None,
     ):
-        self._folder, self._state, self._vocab_size = folder, state, vocab_size
+        self._folder, self._state = folder, state
+        self._vocab_size, self._unk_id = tokenizer.vocab_size, tokenizer.unk_id
         self._settings = state.request["settings"]
         self._bytes_total = state.request["sources"]["bytes"]
         self._progress = on_progress
         parts = parts_of(self._settings)
-        self._writer = ShardWriter(folder, token_dtype(vocab_size), next_index=len(state.shards), parts=parts)
+        self._writer = ShardWriter(folder, token_dtype(self._vocab_size), next_index=len(state.shards), parts=parts)
         self._started = time.perf_counter() - state.seconds
         self._reported = 0.0
 
@@ -269,11 +271,19 @@ class _CorpusWriter:
             remove_progress(self._folder)
             raise ValueError(no_documents(state.problems))
         self._report(last=True)
+        self._note_unknown_tokens()
         write_array(self._folder / "token_counts.npy", state.token_counts)
         manifest = make_manifest(state, self._vocab_size)
         write_json(self._folder / MANIFEST, manifest)
         remove_progress(self._folder)
         return manifest
+
+    def _note_unknown_tokens(self) -> None:
+        state = self._state
+        count = 0 if self._unk_id is None else int(state.token_counts[self._unk_id])
+        if count > MANY_UNKNOWN * state.totals["tokens"]:
+            share = f"{count / state.totals['tokens']:.0%} of the tokens; use a tokenizer trained on such text"
+            state.problems.add(Problem("unknown_token", "", detail=share, count=count))
 
     def _select(self, batch: DocumentBatch, encoded: EncodedDocuments) -> np.ndarray:
         """A boolean per document: whether it goes into the corpus."""

@@ -22,6 +22,7 @@ DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "near_duplicate": "documents (or parts of long ones) that hardly differ from earlier ones, dropped",
     "evaluation_text": "documents (or parts of long ones) with 13 consecutive words of an excluded set, dropped",
     "no_tokens": "documents without any token, dropped",
+    "unknown_token": "words or signs that the vocabulary cannot write, replaced by its unknown token",
     "bad_link": "rows of a list of links that are not a URL and a number of votes, skipped",
     "bad_record": "web pages that cannot be read, dropped",
     "extraction_failed": "web pages whose text could not be extracted, dropped",

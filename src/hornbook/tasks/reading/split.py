@@ -10,6 +10,7 @@ from hornbook.tasks.records import Example, SpanExample, TextExample
 
 E = TypeVar("E")
 HELD_OUT = 0.1  # fraction of train that becomes the dev split if there is none
+LARGEST_SHARE = 3  # whole articles are held out if they take at most this many times the fraction
 MIN_EXAMPLES, MIN_HELD_OUT = 4, 2  # minimum number of examples; a correlation needs two
 
 
@@ -82,10 +83,14 @@ def hold_out(examples: list[Example], fraction: float, seed: int) -> tuple[list[
             f"{len(examples)} examples are too few to hold some out: give at least {MIN_EXAMPLES}, or a separate dev "
             "split"
         )
+    by_group = []
     for group, how in examples[0].kept_together:
         train, dev = split_groups(examples, fraction, seed, attrgetter(group), MIN_HELD_OUT)
         if len(dev) >= MIN_HELD_OUT:
-            return train, dev, how
+            by_group.append((train, dev, how))
+    if by_group:
+        largest = max(MIN_HELD_OUT, LARGEST_SHARE * fraction * len(examples))
+        return next((each for each in by_group if len(each[1]) <= largest), by_group[-1])
     groups = _groups(examples, attrgetter("texts"))
     small = [indices for indices in groups if len(indices) <= max(1, fraction * len(examples))]
     single = [[index] for index in range(len(examples))]
