@@ -65,6 +65,13 @@ def test_blocks_may_end_anywhere(tmp_path, monkeypatch, block_bytes):
     assert counts == {"nul_character": 1, "invalid_utf8": 3}
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_a_file_that_is_no_text_is_left_out(tmp_path, name):
+    (tmp_path / name).write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "b.txt").write_text("Silver winter river.")
+    assert read(tmp_path) == (["Silver winter river."], {"not_text": 1})
+
+
 def test_long_documents_come_in_parts(tmp_path):
     text = " ".join(f"word{number}" for number in range(300))
     path = tmp_path / "a.txt"

@@ -152,6 +152,12 @@ def test_questions(tmp_path):
         read_inputs(tmp_path / "d.txt", spec_of("squad"))
 
 
+def test_a_table_that_is_called_a_text_is_no_pair_of_texts(tmp_path):
+    (tmp_path / "a.txt").write_text("id\tdocument\tlabel\n1\tgood\t1\n2\tbad\t0\n")
+    with pytest.raises(ValueError, match=r"a.txt has more than two texts .* on each line: .* rename it to .tsv"):
+        read_inputs(tmp_path / "a.txt", spec_of("classification"))
+
+
 def test_sentences(tmp_path):
     write(
         tmp_path,

@@ -281,6 +281,16 @@ def test_a_column_file_names_its_task(tmp_path):
         read("classification", tmp_path / "ner.conll")
 
 
+def test_a_file_whose_format_is_not_in_its_name_says_what_to_do(tmp_path):
+    (tmp_path / "a.txt").write_text("id\tdocument\tlabel\n1\tgood\t1\n")
+    with pytest.raises(ValueError, match=r"a.txt could be of several formats: rename .* to .tsv, .* task='tagging'"):
+        read("classification", tmp_path / "a.txt")
+    articles = {"data": [{"title": name, "paragraphs": []} for name in "abcd"]}
+    (tmp_path / "b.json").write_text(json.dumps(articles))
+    with pytest.raises(ValueError, match=r"b.json looks like questions in SQuAD's format: .* task='spans'"):
+        read("classification", tmp_path / "b.json")
+
+
 def test_quotes_in_csv(tmp_path):
     rows = 'text,label\n"two\nlines, ""so""",1\na 5" disk,2\n"open,1\nlast,2\n'
     write(tmp_path, train__csv=rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "empty_file": "files without any text",
     "unknown_extension": "files in a folder with an unknown extension, skipped",
+    "not_text": "files that are no text in spite of their extension, skipped",
     "unreadable": "files that could not be read to the end (the text before the error is kept)",
     "other_encoding": "files that are not UTF-8, read in the encoding that their bytes look like",
     "invalid_utf8": "byte runs that are not UTF-8, replaced by U+FFFD",

@@ -17,7 +17,7 @@ from hornbook.data.csv_dialect import SAMPLE_LINES, csv_records, detected, is_pl
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of
-from hornbook.data.text_encoding import UTF_8, encoding_of
+from hornbook.data.text_encoding import UTF_8, encoding_of, is_text
 
 DocumentBoundary = Literal["blank-line", "file"]
 TEXT_COLUMNS = ("text", "content", "document", "body")
@@ -78,7 +78,16 @@ def no_documents(problems: Problems) -> str:
             f"no document is left; {num_excluded:,} dropped for 13 consecutive words in common with exclude=: give "
             "other files, or leave it out"
         )
-    reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "empty_file")
+    reasons = (
+        "no_text_column",
+        "unreadable",
+        "not_json",
+        "text_not_string",
+        "null_text",
+        "no_tokens",
+        "not_text",
+        "empty_file",
+    )
     reason = problems.most_frequent(*reasons, "empty_document", "line_too_long")
     columns = sum(map(problems.count, ("text_not_string", "null_text")))
     fix = "check the files" + (", or give the text column with text_column=" if columns else "")
@@ -112,9 +121,12 @@ class FileReader:
         readers = {".txt": self._read_text, ".jsonl": self._read_json_lines, ".parquet": self._read_parquet}
         read = readers.get(format_of(self.path)[0], self._read_table)
         has_content = False
-        for item in read():
-            has_content = has_content or isinstance(item, Document) or item.kind in DROPPED
-            yield item
+        try:
+            for item in read():
+                has_content = has_content or isinstance(item, Document) or item.kind in DROPPED
+                yield item
+        except _NotText:
+            self._bytes.failure = Problem("not_text", self.path)
         if self._bytes.failure:
             yield self._bytes.failure
         elif not has_content:
@@ -332,8 +344,14 @@ class _Decoder:
             if nuls := text.count("\0"):
                 self._problems.append(Problem("nul_character", self._path, f"from line {self._line}", count=nuls))
             text = line_ends.decode(text.replace("\0", ""), final=is_last)
+            if self._line == 1 and not is_text(text):
+                raise _NotText
             self._line += text.count("\n")
             yield text
+
+
+class _NotText(Exception):
+    """Raised for a file that starts like a picture, an archive or a program."""
 
 
 class _LineTooLong(Exception):

@@ -20,8 +20,16 @@ MIN_HIGH_BYTES = 6  # beyond ASCII; fewer are not enough for charset-normalizer
 HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
 VALID_UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 HANGUL = re.compile("[가-힣]")
+CONTROL = re.compile("[\x01-\x08\x0e-\x1b]")  # hardly any text has them, unlike NUL, form feeds and separators
+SAMPLE_CHARACTERS, MAX_CONTROL = 10_000, 0.03
 RARE_CHARACTERS = "ÿþÞðÐ"  # in cp1252 texts; so are these Unicode categories:
 RARE_CATEGORIES = ("Cc", "Cf", "No", "So", "Sk", "Sm")
+
+
+def is_text(start: str) -> bool:
+    """Whether a file that starts like this, once decoded, is text rather than a picture, an archive or a program."""
+    sample = start[:SAMPLE_CHARACTERS]
+    return len(CONTROL.findall(sample)) <= MAX_CONTROL * len(sample)
 
 
 def encoding_of(data: bytes) -> str:

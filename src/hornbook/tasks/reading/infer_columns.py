@@ -291,6 +291,8 @@ def _unclear_column_error(table: RowTable, role: str, candidates: list[Column]) 
         )
     if candidates:
         return ambiguous_columns_error(table, role, [column.name for column in candidates])
+    if "paragraphs" in table.columns:
+        return ValueError(f"{table.file} looks like questions in SQuAD's format: read it with task='spans'")
     return headerless_error(table) or ValueError(
         f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.column_list})"
     )

@@ -123,7 +123,7 @@ def stream_inputs(
     elif path.suffix.lower() not in TABLE_SUFFIXES:
         num_lines, has_tabs = 0, None
         for lines in line_pieces(path, notes):
-            has_tabs = _has_tabs(lines) if has_tabs is None else has_tabs
+            has_tabs = _have_tabs(lines) if has_tabs is None else has_tabs
             yield _from_lines(lines, has_tabs, path, registered.task_class, notes, num_lines), [{} for _ in lines]
             num_lines += len(lines)
     else:
@@ -166,7 +166,7 @@ def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]
         return layout.read_inputs(path, notes)
     if path.suffix.lower() not in TABLE_SUFFIXES:
         lines = list(lines_of(path, notes))
-        return _from_lines(lines, _has_tabs(lines), path, registered.task_class, notes)
+        return _from_lines(lines, _have_tabs(lines), path, registered.task_class, notes)
     table = read_table(path, notes)
     return _from_table(table, registered.task_class, notes) if table.rows else []
 
@@ -195,10 +195,10 @@ def _is_published(path: Path, layout: PublishedTable) -> bool:
     return (has_names and len(names) > 1) or (has_known_name and len(names) == len(layout.column_names))
 
 
-def _has_tabs(lines: list[str]) -> bool:
-    """Whether most lines that are not empty have a tab."""
-    has_tab = ["\t" in line for line in lines if line.strip()]
-    return 2 * sum(has_tab) > len(has_tab)
+def _have_tabs(lines: list[str], at_least: int = 1) -> bool:
+    """Whether most lines that are not empty have this many tabs."""
+    has_tabs = [line.count("\t") >= at_least for line in lines if line.strip()]
+    return 2 * sum(has_tabs) > len(has_tabs)
 
 
 def _from_lines(
@@ -212,6 +212,11 @@ def _from_lines(
             f"{path}: separate {task_class.tab_separated} by a tab on each line, or give a table with columns"
         )
     if has_tabs and task_class.label_scope != "choice":
+        if _have_tabs(lines, 2):
+            raise ValueError(
+                f"{path} has more than two texts separated by tabs on each line: if it is a table whose first line "
+                "names the columns, rename it to .tsv"
+            )
         notes.log(f"{path}: the tab on each line separates the two texts")
     return [task_class.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]
 

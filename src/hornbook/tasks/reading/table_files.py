@@ -90,6 +90,11 @@ def _open_table(path: Path, notes: Notes, num_bytes: int) -> _OpenTable:
     if suffix not in TABLE_SUFFIXES:
         if suffix.startswith((".conll", ".bio", ".iob")):
             raise ValueError(f"{path} looks like a column file of words and tags: read it with task='tagging'")
+        if suffix == ".txt":
+            raise ValueError(
+                f"{path} could be of several formats: rename a table separated by tabs to .tsv, or name the task, such "
+                "as task='tagging' for a word and its tag on each line"
+            )
         raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(TABLE_SUFFIXES)}")
     if suffix == ".parquet":
         return _OpenTable(_parquet_rows(path, notes))

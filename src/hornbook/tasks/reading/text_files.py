@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hornbook.data.text_encoding import UTF_8, encoding_of
+from hornbook.data.text_encoding import UTF_8, encoding_of, is_text
 from hornbook.tasks.reading.notes import Notes
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 LIST_OF_DATA = re.compile(r'"[dD]ata"\s*:\s*\[')
-CONTROL = re.compile("[\x01-\x08\x0e-\x1b]")  # hardly any text has them, unlike NUL, form feeds and separators
-SAMPLE_CHARACTERS, MAX_CONTROL = 10_000, 0.03
 SPACE = re.compile(r"[\s,]*")
 DECODER = json.JSONDecoder()
 WHOLE = -1  # the number of bytes to read a file in one piece
@@ -44,8 +42,7 @@ def text_pieces(path: Path, notes: Notes, num_bytes: int = WHOLE) -> Iterator[st
     num_bytes = WHOLE if encoding.startswith(("utf-16", "utf-32")) else num_bytes
     for data in _blocks(path, num_bytes):
         text = cleaned_text(_decoded_as(encoding, data, file, notes, first_line), file, notes, first_line)
-        sample = text[:SAMPLE_CHARACTERS] if first_line == 1 else ""
-        if len(CONTROL.findall(sample)) > MAX_CONTROL * len(sample):
+        if first_line == 1 and not is_text(text):
             raise ValueError(f"{file} is not a text file: check the path, or give the format of the file as its suffix")
         is_empty = is_empty and not text.strip()
         first_line += text.count("\n")
