@@ -57,6 +57,14 @@ def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
     assert not (tmp_path / "run").exists()
 
 
+def test_an_option_that_names_the_data_is_given_once(hornbook, tmp_path):
+    command = ["finetune", "--data", "first.csv", "--data", "second.csv", "--out", tmp_path / "run"]
+    refused = hornbook(*command)
+    assert refused.status == 2 and "--data takes one value, but is given 2 times" in refused.error
+    quiet_and_set = ("--quiet", "--quiet", "--set", "epochs=1", "--set", "batch_size=8")
+    assert "first.csv does not exist" in hornbook(*command[:3], *command[5:], *quiet_and_set).error
+
+
 @pytest.mark.parametrize(
     ("command", "missing"),
     [

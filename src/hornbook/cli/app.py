@@ -24,6 +24,7 @@ IN_ORDER = """
 """
 
 
+ONCE = ("data", "file", "text", "pair", "label")  # options that name the data; with others, the last value counts
 _context: ContextVar[typer.Context] = ContextVar("_context")  # of the command that runs
 
 
@@ -40,6 +41,7 @@ class Commands(TyperGroup):
             if not hasattr(command, "commands"):
                 command.params += [quiet] if command.name == "serve" else [as_json, quiet]
                 _name_options(command)
+                _refuse_repeated_options(command)
             _simplify_help(command)
 
     def invoke(self, ctx):
@@ -86,6 +88,28 @@ def _name_options(command) -> None:
             raise
 
     command.invoke = naming_options
+
+
+def _refuse_repeated_options(command) -> None:
+    """Refuses `--data a.csv --data b.csv`, of which all but the last would be ignored, where one value is taken."""
+    make_parser = command.make_parser
+
+    def make_strict_parser(ctx):
+        parser = make_parser(ctx)
+        parse_args = parser.parse_args
+
+        def parse_once(args):
+            options, rest, order = parse_args(args)
+            once = [each for each in order if each.name in ONCE and getattr(each, "multiple", True) is False]
+            repeated = next((each for each in once if once.count(each) > 1), None)
+            if repeated is not None and not ctx.resilient_parsing:
+                ctx.fail(f"{repeated.opts[0]} takes one value, but is given {once.count(repeated)} times: give it once")
+            return options, rest, order
+
+        parser.parse_args = parse_once
+        return parser
+
+    command.make_parser = make_strict_parser
 
 
 def _simplify_help(command) -> None:
