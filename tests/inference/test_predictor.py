@@ -333,7 +333,8 @@ def test_labels_that_the_model_does_not_know_are_missed(reviews, tmp_path):
 def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
     """A file without a dev split: most of it was trained on, the rest held out."""
     file = tmp_path / "all.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in labelled_texts()))
+    incomplete = [{"text": "no label", "label": ""}, {"text": "", "label": labelled_texts(1)[0]["label"]}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in labelled_texts() + incomplete))
     run = finetuned(folder / "from-one-file", plain_encoder, "classification", file)
     num = len(labelled_texts())
     (note,) = load_predictor(run).evaluate(file)["notes"]

@@ -177,7 +177,8 @@ class Predictor:
 
     def _training_data_notes(self, data: DataSet) -> list[str]:
         """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
-        member, examples = self.members[0], data.splits.get("dev", [])
+        member = self.members[0]
+        examples = [each for each in data.splits.get("dev", []) if each.gold is not None and any(each.texts)]
         if member.trained_on is None or list(data.splits) != ["dev"] or len(examples) < MIN_EXAMPLES:
             return []
         train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
