@@ -8,7 +8,7 @@ from tiny import TINY_WORDS
 from tiny_runs import run as pretrain_run
 from tiny_runs import same
 
-from hornbook.files import write_json
+from hornbook.files import read_json, write_json
 from hornbook.lifecycle.locking import run_lock
 from hornbook.runs.finetuning.finetune import finetune
 from hornbook.train.checkpoint import Checkpoints
@@ -39,6 +39,13 @@ def test_the_list(hornbook, runs):
     lines = hornbook("runs", runs).stdout.splitlines()
     assert lines[0].split() == ["run", "what", "state", "result", "steps", "size", "age"]
     assert [line.split()[0] for line in lines[1:]] == ["first", "group/stopped", "task"]
+
+
+def test_the_result_is_the_metric_for_best(hornbook, runs):
+    scores = read_json(runs / "task" / "scores.json")
+    write_json(runs / "task" / "scores.json", scores | {"metric_for_best": "macro_f1"})
+    (found,) = hornbook("runs", runs / "task", "--json").answer["runs"]
+    assert found["result"].startswith("macro F1 ")
 
 
 def test_files_that_disappear_meanwhile(hornbook, runs):

@@ -290,7 +290,7 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
         "train_examples": run.train_examples,
         "metric_for_best": run.metric_for_best,
         "scores": run.splits,
-        "result": _first_dev_score(scores),
+        "result": run.dev_score_text.partition(" (")[0],
         "degenerate": run.degenerate,
         "opens_in_transformers": run.has_transformers_class,
         "lines": lines,
