@@ -146,7 +146,7 @@ def _add_status(app: FastAPI, server: ServerState) -> None:
 
 def validation_sentence(errors: Sequence[Any]) -> str:
     """The problems of a request as one sentence, in the words of pydantic."""
-    problems: dict[str, dict[tuple, dict[str, None]]] = {}  # by field and path within it, without duplicates
+    problems: dict[str, dict[tuple, dict[str, str]]] = {}  # type by message, by field and path within it
     for error in errors:
         if error["type"] == "json_invalid":
             reason = error["ctx"]["error"].removesuffix(" starting at")
@@ -156,11 +156,13 @@ def validation_sentence(errors: Sequence[Any]) -> str:
         # A union of types adds their names to the path.
         field, *within = error["loc"][1:]
         path = tuple(part for part in within if isinstance(part, int) or _is_name(part))
-        problems.setdefault(str(field), {}).setdefault(path, {})[error["msg"]] = None
+        problems.setdefault(str(field), {}).setdefault(path, {})[error["msg"]] = error["type"]
     sentences = []
     for field, by_path in list(problems.items())[:3]:
         path = max(by_path, key=len)  # what is wrong with an item says more than that a list is not a text
-        sentences.append(f"{'.'.join(map(str, (field, *path)))}: {' or '.join(by_path[path])}")
+        types = by_path[path]  # an error besides those of type is of the member of a union that has the right type
+        messages = [message for message, kind in types.items() if not kind.endswith("_type")] or types
+        sentences.append(f"{'.'.join(map(str, (field, *path)))}: {' or '.join(messages)}")
     return "the request is invalid: " + "; ".join(sentences)
 
 
