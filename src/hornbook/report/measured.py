@@ -150,5 +150,6 @@ def measurement_rows(record: dict[str, Any]) -> list[tuple[str, str]]:
         for name, score in scores.items():
             before_export = record["scores_before"][split][name]["value"]
             where = formatting.split_label(split, record.get("scored_on"))
-            rows.append((f"{name}, {where}", f"{score['value']:.4g}; before export {before_export:.4g}"))
+            text = f"{formatting.score(name, score['value'])}; before export {formatting.score(name, before_export)}"
+            rows.append((f"{formatting.metric_label(name)}, {where}", text))
     return rows + [("note", note) for note in record.get("notes", [])]
