@@ -96,3 +96,9 @@ def test_equal_texts_with_different_labels_are_noted():
     assert "1 text occurs with different labels, such as 'some words 0' (bad, good): correct" in found([*data, again])
     again = [{"text": row["text"], "label": "bad"} for row in data]
     assert "20 texts occur with different labels" in found([*data, *again])
+
+
+def test_multi_label_data_in_which_no_example_has_several_labels_suggests_classification():
+    data = rows(40, lambda n: ("good", "bad", "", "good")[n % 4])
+    assert "no example has several labels, and 10 have none: use task='classification'" in found(data, "multi-label")
+    assert "several labels" not in found(rows(40, lambda n: ("good", "bad;good")[n % 2]), "multi-label")

@@ -51,6 +51,16 @@ def test_an_id_is_never_the_label():
     assert roles(rows)["label"] == "Team"  # and `label` has another value on every row
 
 
+def test_tags_and_a_category_may_both_be_several_labels():
+    rows = [
+        {"message": f"{WORDS[n % 5]} {n}", "category": "ab"[n % 2], "tags": ("urgent|refund", "refund")[n % 2]}
+        for n in range(60)
+    ]
+    assert roles(rows)["label"] == "category"
+    with pytest.raises(ValueError, match=r"several columns could be the label \(category, tags\)"):
+        roles(rows, "multi-label")
+
+
 def test_several_candidates_for_the_label_are_refused():
     rows = tickets(Priority=lambda n: ("low", "high")[n % 2])
     with pytest.raises(

@@ -80,6 +80,19 @@ def numbers_hint(data: DataSet) -> str | None:
     return f"{column} {len(numbers)} different numbers: use task='regression' to predict numbers"
 
 
+def single_label_hint(data: DataSet) -> str | None:
+    """A hint if no example of multi-label data has several labels."""
+    num_labels = [len(example.label_names) for split in data.splits.values() for example in split]
+    if max(num_labels, default=0) != 1:
+        return None
+    num_empty = num_labels.count(0)
+    empty = f", and {num_empty:,} {'has' if num_empty == 1 else 'have'} none" if num_empty else ""
+    return (
+        f"no example has several labels{empty}: use task='classification' if every text has exactly one, or name "
+        "another column by label="
+    )
+
+
 def several_labels_hint(data: DataSet) -> str | None:
     """A hint if classes are names of other classes with a separator between them."""
     if is_decimal_comma(data.labels):

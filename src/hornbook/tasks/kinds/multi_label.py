@@ -20,7 +20,7 @@ from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, sigmoid
 from hornbook.tasks.kinds.classification import ClassPrediction, same_label
 from hornbook.tasks.kinds.sequence import SequenceTask
-from hornbook.tasks.label_hints import capitals_hint, missing_hint
+from hornbook.tasks.label_hints import capitals_hint, missing_hint, single_label_hint
 from hornbook.tasks.reading.texts import CustomTexts
 from hornbook.tasks.records import DataSet, TextExample
 from hornbook.tasks.task import MIN_PROBABILITY, Predict
@@ -62,7 +62,7 @@ class MultiLabel(SequenceTask):
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:
-        return [*super().hints(data), *filter(None, [missing_hint(data), capitals_hint(data)])]
+        return [*super().hints(data), *filter(None, [missing_hint(data), capitals_hint(data), single_label_hint(data)])]
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         rows = [[label in each.label for label in self.head_config.labels] for each in examples]

@@ -236,7 +236,8 @@ def _label(
     looks like a label. Multi-label data may have one column of 0 and 1 per class."""
     candidates: list[Column] = []
     is_multi_label = problem_type == "multi_label_classification"
-    for names in (NUMBERS, SURE_LABELS, LABELS, WEAK_LABELS)[problem_type != "regression" :]:
+    usual_names = (*LABELS, "tags") if is_multi_label else LABELS
+    for names in (NUMBERS, SURE_LABELS, usual_names, WEAK_LABELS)[problem_type != "regression" :]:
         named = _named(columns, names)
         candidates = [column for column in named if column.may_be_label(problem_type)]
         if names is WEAK_LABELS and not is_multi_label:
