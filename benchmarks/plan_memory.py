@@ -45,9 +45,16 @@ STEPS, TOLERANCE = 3, 0.1
 TOKENIZER = {"mask_id": 4, "special_ids": [0, 1, 2, 3, 4]}
 
 
+PUBLISHED = {"schedule.steps": 10**9}  # so long a run takes the published recipe, also with small batches
+
+
 def overrides_of(length: int, tokens: int, micro_tokens: int, more: dict) -> dict:
     lengths = {"data.length": length, "data.short_length": length, "data.short_fraction": 0.0}
-    return lengths | {"batch.tokens": tokens, "batch.micro_tokens": micro_tokens, "batch.first_tokens": None} | more
+    return (
+        lengths
+        | {"batch.tokens": tokens, "batch.micro_tokens": micro_tokens, "batch.first_tokens": None, **PUBLISHED}
+        | more
+    )
 
 
 def made_batch(settings: PretrainSettings, number: int) -> Batch:

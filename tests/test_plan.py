@@ -6,6 +6,8 @@ from hornbook.devices import matrix_flops
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.plan import GIB, count_parameters, plan
 from hornbook.runs.pretraining.presets import PRESETS, preset_settings
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.resolve import resolve_settings
 
 
 def test_parameters_are_those_of_the_network_without_the_rows_that_pad_the_vocabulary():
@@ -57,6 +59,16 @@ def test_twice_the_devices_or_utilisation_take_half_the_days():
     assert plan("bert-base", devices=16, utilization=0.2).days == pytest.approx(one.days / 2)
     assert plan("bert-base", devices=8, utilization=0.4).days == pytest.approx(one.days / 2)
     assert plan("bert-base", devices=8, utilization=0.2, tokens=one.tokens // 2).days == pytest.approx(one.days / 2)
+
+
+def test_few_tokens_are_planned_with_the_recipe_that_a_run_takes():
+    found = plan("bert-tiny", tokens=1_000_000)
+    settings = resolve_settings(PretrainRequest(preset="bert-tiny", tokens=1_000_000))
+    assert (found.recipe, found.length) == ("budget", 64) == ("budget", max(settings.lengths))
+    assert found.flops == pytest.approx(1_000_000 * settings.mean_flops_per_token())
+    published = plan("bert-tiny")
+    assert (published.recipe, published.length) == ("published", 512)
+    assert found.flops_per_token < published.flops_per_token
 
 
 def test_model_that_does_not_fit_is_reported(hornbook):

@@ -240,6 +240,7 @@ def plan_command(
     target = machine(device, devices, device_memory, device_tflops)
     planned = plan(preset, devices, target.num_bytes, target.flops, utilization, tokens, overrides)
     time = f"{planned.days:,.0f} days" if planned.days >= 10 else duration(planned.days * 86_400)
+    is_published = tokens is None and "schedule.steps" not in overrides
     weights = binary_size(4 * planned.parameters)
     flops = f"{planned.flops_per_token:.3g} forward and backward, with vocabulary logits of predicted tokens only"
     step = (
@@ -247,9 +248,10 @@ def plan_command(
         "(batch.micro_tokens) and nothing sharded; float32, as on a CPU, takes up to twice as much"
     )
     rows = [
-        ("parameters", f"{planned.parameters:,}"),
+        ("recipe", f"{planned.recipe}, sequences of {planned.length} tokens"),
+        ("parameters", f"{planned.parameters:,}, with a vocabulary of {planned.vocab_size:,} (model.vocab_size)"),
         ("FLOPs per token", flops),
-        ("tokens", f"{planned.tokens:,}" + (", as published; --tokens for a shorter run" if tokens is None else "")),
+        ("tokens", f"{planned.tokens:,}" + (", as published; --tokens for a shorter run" if is_published else "")),
         ("total FLOPs", f"{planned.flops:.3g}"),
         ("time", f"{time}, if each device reaches {utilization:.0%} of {as_options(target.speed)}"),
         ("weights", f"{weights} in float32; the same for gradients, twice that for the optimizer"),

@@ -18,7 +18,8 @@ from hornbook.files import num_cores
 from hornbook.models.transformer import VOCABULARY_PADDING, Transformer, TransformerConfig
 from hornbook.objectives.vocabulary_loss import PART_ROWS
 from hornbook.runs.pretraining.assembly import new_network
-from hornbook.runs.pretraining.presets import preset_settings
+from hornbook.runs.pretraining.record import PretrainRequest
+from hornbook.runs.pretraining.resolve import Recipe, requested_settings, resolve_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes per parameter
@@ -43,6 +44,8 @@ class Sharding:
 @dataclass(frozen=True)
 class Plan:
     preset: str
+    recipe: Recipe
+    vocab_size: int
     parameters: int
     flops_per_token: float
     tokens: int
@@ -70,7 +73,7 @@ def plan(
     overrides: dict | None = None,
 ) -> Plan:
     """The resources for pre-training a preset on `devices` devices, each with `device_bytes` of memory and a peak of
-    `device_flops` FLOP/s.
+    `device_flops` FLOP/s. As in a run, `tokens` far below the published number mean the settings of the budget recipe.
 
     >>> plan("bert-base").parameters
     110106428
@@ -78,7 +81,8 @@ def plan(
     devices = checked(devices, int, "devices", low=1, high=1_000_000)
     utilization = checked(utilization, float, "utilization", above=0, high=1)
     tokens = checked(tokens, int | None, "tokens", low=1, high=10**15)
-    settings = preset_settings(preset, overrides)
+    request = PretrainRequest(overrides=overrides or {}, preset=preset, tokens=tokens)
+    settings, recipe = resolve_settings(request), requested_settings(request, has_teacher=False)[1]
     num_parameters = count_parameters(settings)
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
     length = max(settings.lengths)
@@ -99,6 +103,8 @@ def plan(
     activation_bytes = activations.bytes(micro_tokens, settings.parallel.activation_checkpointing)
     return Plan(
         preset,
+        recipe,
+        settings.model.vocab_size,
         num_parameters,
         settings.mean_flops_per_token(),
         tokens,
