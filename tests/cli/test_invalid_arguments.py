@@ -48,6 +48,7 @@ def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
     assert "did you mean bert-tiny" in complaint("pretrain", "bert-tinny", "--corpus", tiny_corpus, *out)
     assert "needs --corpus" in complaint("pretrain", "bert-tiny", *out)
     assert "needs --out" in complaint("pretrain", "bert-tiny", "--corpus", tiny_corpus)
+    assert "needs a preset, too" in complaint("pretrain", "--from", "en", "--corpus", tiny_corpus, *out)
     assert "distill needs TEACHER" in complaint("distill", *out)
     for corpus in (tmp_path / "none", f"{tmp_path / 'none'}:3", "C:\\corpora\\x", f"{tiny_corpus}:heavy"):
         assert "there is no folder" in complaint("pretrain", "bert-tiny", "--corpus", corpus, *out)

@@ -27,6 +27,14 @@ def test_files_are_sorted_by_path_and_no_folder_is_visited_twice(folder):
     assert [source.path for source in find_sources(folder)] == sorted(str(folder / name) for name in NAMES)
 
 
+def test_hidden_files_and_folders_are_left_out(folder):
+    for name in (".git/description.txt", "b/.a.txt", ".DS_Store"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("Nobody's text.")
+    problems = Problems()
+    assert len(list(find_sources(folder, problems))) == len(NAMES) and not problems.to_dict()
+
+
 def test_a_file_is_found_before_the_next_one_is_looked_at(folder, monkeypatch):
     looked_at, from_path = [], sources.Source.from_path
     monkeypatch.setattr(sources.Source, "from_path", lambda path: looked_at.append(path) or from_path(path))

@@ -109,6 +109,15 @@ def test_bad_rows_are_counted_with_their_place(tmp_path):
     assert problems["invalid_utf8"]["examples"][0]["place"] == "line 5"
 
 
+def test_a_heading_and_another_encoding(tmp_path):
+    text = "predicate,subject,object\n치료,아스피린,두통\nonly one\n치료,해열제,발열\n"
+    (tmp_path / "a.csv").write_bytes(text.encode("cp949"))
+    manifest = build_graph(tmp_path / "a.csv", tmp_path / "graph")
+    assert edges(open_graph(tmp_path / "graph")) == {("아스피린", "치료", "두통"), ("해열제", "치료", "발열")}
+    assert manifest["problems"]["other_encoding"]["examples"][0]["detail"] == "cp949"
+    assert manifest["problems"]["bad_triple"]["examples"][0]["detail"] == "no head"
+
+
 def test_duplicates_and_loops(graph):
     problems = graph.manifest["problems"]
     assert problems["duplicate_edge"]["count"] == 1

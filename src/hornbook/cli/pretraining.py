@@ -88,6 +88,11 @@ def pretrain_command(
     refuse_both(overwrite, resume)
     if show and show_recorded_settings(out, resume):
         return
+    if preset is None and init_from is not None and not resume:
+        raise ValueError(
+            "with --from, pretrain needs a preset, too: one of the family of the model, such as electra-small for a "
+            "built-in one; the size is that of the model"
+        )
     preset = or_recorded(preset, "preset", out, resume, "pretrain")
     if show:
         from hornbook.runs.pretraining.record import PretrainRequest

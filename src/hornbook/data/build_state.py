@@ -37,7 +37,7 @@ from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.stopping import block_signals
 
 PROGRESS = "progress.json"
-OTHER_FOLDER = "choose another folder, or remove this one"
+OTHER_FOLDER = "choose another folder, or remove the folder"
 BUILD_AGAIN = "build the corpus in another folder, or remove this one first"
 SOURCES = "sources.ndjson"  # the input files; not .jsonl, so that it is never an input itself
 KNOWN_FILES = ("tokenizer.json", "tokenizer_config.json", SOURCES)  # what a build writes before its progress
@@ -165,7 +165,9 @@ def _interrupted(folder: Path, request: dict, tokenizer, paths: Sequence[str | P
     elif folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: choose another name for the corpus folder")
     elif folder.is_dir() and (others := [file.name for file in folder.iterdir() if file.name not in KNOWN_FILES]):
-        raise ValueError(f"{folder} is not empty (it holds {sorted(others)[0]}) and is not a corpus: {OTHER_FOLDER}")
+        raise ValueError(
+            f"{folder} is not empty (it holds {sorted(others)[0]}) and is not a corpus: choose another one"
+        )
     return None
 
 

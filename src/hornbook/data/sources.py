@@ -74,13 +74,16 @@ def find_sources(paths: Sequence[str | Path] | str | Path, problems: Problems | 
 
 
 def _files_within(folder: str, visited: set[str]) -> Iterator[str]:
-    """Yields the files in a folder and its folders, sorted by path. No folder is visited twice."""
+    """Yields the files in a folder and its folders, sorted by path, without hidden ones such as .git. No folder is
+    visited twice."""
     real = os.path.realpath(folder)
     if real in visited:
         return
     visited.add(real)
     with contextlib.suppress(OSError):  # a folder that cannot be read
         for name in sorted(entry.name + os.sep * _is_folder(entry) for entry in os.scandir(folder)):
+            if name.startswith("."):
+                continue
             path = os.path.join(folder, name.removesuffix(os.sep))
             if name.endswith(os.sep):
                 yield from _files_within(path, visited)

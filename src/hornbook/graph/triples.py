@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.sources import ByteReader, format_of
+from hornbook.data.text_encoding import UTF_8, encoding_of
 from hornbook.lifecycle.run_folder import OnCount
 
 TABLES = (".tsv", ".csv", ".txt")
@@ -128,6 +129,9 @@ def _add_row(row: dict, split: int, into: Triples) -> str:
 
 def _lines(path: str, problems: Problems) -> Iterator[tuple[str, str]]:
     """Yields (place, line) for the lines that are not blank."""
+    encoding = encoding_of(next(ByteReader(path).blocks(), b""))
+    if encoding != UTF_8:
+        problems.add(Problem("other_encoding", path, detail=encoding))
     reader = ByteReader(path)
     for number, line in reader.lines(LONGEST_LINE):
         place = f"line {number}"
@@ -135,9 +139,9 @@ def _lines(path: str, problems: Problems) -> Iterator[tuple[str, str]]:
             problems.add(Problem("line_too_long", path, place))
             continue
         try:
-            text = line.decode("utf-8")
+            text = line.decode(encoding)
         except UnicodeDecodeError:
-            text = line.decode("utf-8", "replace")
+            text = line.decode(encoding, "replace")
             problems.add(Problem("invalid_utf8", path, place))
         if text := text.rstrip("\r").replace("\0", ""):
             yield place, text
@@ -176,7 +180,7 @@ def _table_rows(
         if fields[0].startswith("/a/["):
             yield from _conceptnet_5(place, fields, language, path, into)
         elif names:
-            yield place, dict(zip(names, fields, strict=False)) if len(fields) >= 3 else {}
+            yield place, dict(zip(names, fields, strict=False))
         elif len(fields) == 5:
             yield place, _conceptnet_4(fields)
         elif len(fields) in (3, 4):
