@@ -58,6 +58,13 @@ def test_pretrain_refuses_names(complaint, tmp_path, tiny_corpus):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("extra", [[], ["--dry-run"], ["--out", "run"]])
+def test_a_file_in_place_of_the_model_is_the_data(complaint, tmp_path, extra):
+    (tmp_path / "reviews.csv").touch()
+    error = complaint("finetune", tmp_path / "reviews.csv", *extra)
+    assert f"is a file, not a model: give it as --data {tmp_path / 'reviews.csv'}" in error
+
+
 def test_an_option_that_names_the_data_is_given_once(hornbook, tmp_path):
     command = ["finetune", "--data", "first.csv", "--data", "second.csv", "--out", tmp_path / "run"]
     refused = hornbook(*command)

@@ -96,6 +96,8 @@ def finetune_command(
         overrides |= graph_overrides(reason, graph, vectors)
     settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed}
     options = {**reading, **settings, "overrides": overrides}
+    if data is None and model is not None and Path(model).is_file():
+        raise ValueError(f"{model} is a file, not a model: give it as --data {model}")
     if show and show_recorded_settings(out, resume):
         return
     if task == "text" or (task is None and resume and _is_text_run(out)):
