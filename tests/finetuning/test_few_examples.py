@@ -37,6 +37,7 @@ def test_a_run_logs_it(tmp_path, tiny_tokenizer):
     result = hornbook.finetune(model, labelled_texts(40), out=tmp_path / "run", **settings)
     assert any("10 epochs: more than the published 3" in line for line in logged)
     assert result.outcome.step == 20  # 36 examples in batches of 32
+    assert "note: dev has only 4 examples" in (tmp_path / "run" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

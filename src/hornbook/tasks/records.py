@@ -394,13 +394,14 @@ Splits = dict[str, list[Example]]
 class DataSet:
     """Labelled data as read from files. `splits`: the examples of each split (`train`, `dev`, `test`, or others such as
     `dev-mismatched`) in file order; `problems`: defects found in the files; `messages`: what was inferred (columns, tag
-    scheme, held-out split), as log lines."""
+    scheme, held-out split), as log lines; `notes`: where the data is probably not what the user means, likewise."""
 
     kind: str  # the name of a kind of task
     splits: Splits
     labels: tuple[str, ...] = ()  # classes or tags, in the order of their ids
     problems: Problems = field(default_factory=Problems)
     messages: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     scheme: str = ""  # tag scheme of the files: IOB1, BIO, BIOES or plain (the examples are always in BIO)
     roles: dict[str, str] = field(default_factory=dict)  # column by role (text, pair, label, key) of a user's own table

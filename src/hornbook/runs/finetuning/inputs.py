@@ -182,7 +182,8 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
     options = {name: getattr(request, name) for name in ("text", "pair", "label", "delimiter", "encoding", "strict")}
     dataset = read(request.task, data, **options, seed=seed)
     kind = KINDS[dataset.kind]
-    for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict()), *hints(dataset)):
+    dataset = replace(dataset, notes=tuple(hints(dataset)))
+    for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict()), *dataset.notes):
         log(message)
     if not dataset.splits.get("train"):
         if isinstance(data, str | Path) and Path(data).expanduser().is_file():
@@ -223,8 +224,10 @@ def open_inputs(
     model with its tokenizer if it is already loaded."""
     check_request(request, needs_folder=loaded is None)
     registered, dataset = read_labelled(request, data, log)
-    for message in summary_lines(summarize(dataset)):
-        log(message)
+    lines = summary_lines(summarize(dataset))
+    for line in lines:
+        log(line)
+    dataset = replace(dataset, notes=(*dataset.notes, *(line for line in lines if line.startswith("note"))))
     if request.model is None:
         model = builtin_for(text for example in dataset.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")

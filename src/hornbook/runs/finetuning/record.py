@@ -88,7 +88,7 @@ def write_task_record(
         "files": list(data.files),
         "fingerprint": fingerprint(data),
         "examples": {name: len(split) for name, split in data.splits.items()},
-        "messages": list(data.messages),
+        "messages": [*data.messages, *data.notes],
         "problems": data.problems.to_dict(),
     }
     folder.write_record(
