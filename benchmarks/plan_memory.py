@@ -43,18 +43,13 @@ CASES = (  # preset, length, tokens of a batch and of a micro-batch, other setti
 LARGEST = ("gpt3-6.7b", 2048, 2048, 2048, CHECKPOINTED)
 STEPS, TOLERANCE = 3, 0.1
 TOKENIZER = {"mask_id": 4, "special_ids": [0, 1, 2, 3, 4]}
-
-
 PUBLISHED = {"schedule.steps": 10**9}  # so long a run takes the published recipe, also with small batches
 
 
 def overrides_of(length: int, tokens: int, micro_tokens: int, more: dict) -> dict:
     lengths = {"data.length": length, "data.short_length": length, "data.short_fraction": 0.0}
-    return (
-        lengths
-        | {"batch.tokens": tokens, "batch.micro_tokens": micro_tokens, "batch.first_tokens": None, **PUBLISHED}
-        | more
-    )
+    batch = {"batch.tokens": tokens, "batch.micro_tokens": micro_tokens, "batch.first_tokens": None}
+    return lengths | batch | PUBLISHED | more
 
 
 def made_batch(settings: PretrainSettings, number: int) -> Batch:

@@ -32,8 +32,8 @@ def test_the_list(hornbook, runs):
     found = {each["folder"]: each for each in hornbook("runs", runs, "--json").answer["runs"]}
     assert set(found) == {str(runs / name) for name in ("first", "group/stopped", "task")}
     first, stopped, task = (found[str(runs / name)] for name in ("first", "group/stopped", "task"))
-    assert (first["what"], first["state"], first["step"]) == ("bert-tiny", "finished", 3)
-    assert first["result"].startswith("loss ") and first["bytes"] > 10_000
+    assert (first["what"], first["state"], first["step"]) == ("bert-tiny, published recipe, seed 0", "finished", 3)
+    assert first["result"].startswith("loss ") and first["result"].endswith(" (mlm + nsp)") and first["bytes"] > 10_000
     assert (stopped["state"], stopped["step"], stopped["num_steps"]) == ("stopped", 5, 12)
     assert task["what"].startswith("classification from ") and task["result"].startswith("accuracy ")
     lines = hornbook("runs", runs).stdout.splitlines()
@@ -46,6 +46,15 @@ def test_the_result_is_the_metric_for_best(hornbook, runs):
     write_json(runs / "task" / "scores.json", scores | {"metric_for_best": "macro_f1"})
     (found,) = hornbook("runs", runs / "task", "--json").answer["runs"]
     assert found["result"].startswith("macro F1 ")
+
+
+def test_a_report_does_not_make_a_run_younger(hornbook, runs):
+    def modified():
+        return hornbook("runs", runs / "first", "--json").answer["runs"][0]["modified"]
+
+    before = modified()
+    assert hornbook("report", runs / "first").status == 0
+    assert modified() == before
 
 
 def test_files_that_disappear_meanwhile(hornbook, runs):

@@ -40,6 +40,13 @@ def test_a_run(make_run):
     assert len([label for label, _ in found["lines"] if label == "data"]) == 2
 
 
+def test_runs_that_differ_in_recipe_and_seed_are_told_apart(tiny_run):
+    said, record = words(tiny_run), json.loads((tiny_run / "run.json").read_text())
+    assert (said["recipe"], said["seed"]) == (record["recipe"], str(record["settings"]["runtime"]["seed"]))
+    assert said["planned FLOPs"] == f"{record['planned_flops']:.3g}"
+    assert describe(tiny_run)["title"] == f"bert-tiny, {said['recipe']} recipe, seed {said['seed']}"
+
+
 def test_a_run_on_the_order_of_sentences(make_run):
     said = words(make_run(train_lines(1000, sentence="sop") + validation_lines(1000, sentence="sop")))
     assert said["best validation"].endswith("sop 0.290, mlm accuracy 41.7%, sop accuracy 88.0%)")

@@ -87,16 +87,20 @@ def _what_a_file_is_for(path: Path) -> str:
 def _run(run: ReportedRun) -> dict:
     resume = None if run.is_finished else run.resume_command
     loss = (run.best_validation or run.last_validation or {}).get("loss")
+    terms = f" ({' + '.join(run.terms)})" if run.terms else ""
     return {
         "kind": "run",
-        "title": run.preset,
+        "title": run.title,
         "preset": run.preset,
+        "recipe": run.recipe or None,
+        "seed": run.seed,
         "from": run.record.get("from"),
         "teacher": run.teacher,
         "parameters": run.record.get("parameters"),
         "kept_parameters": run.record.get("kept_parameters"),
+        "planned_flops": run.record.get("planned_flops"),
         "finished": run.is_finished,
-        "result": f"loss {formatting.loss(loss)}" if loss else "",
+        "result": f"loss {formatting.loss(loss)}{terms}" if loss else "",
         "step": run.step,
         "num_steps": run.num_steps,
         "state": run.status,

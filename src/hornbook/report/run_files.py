@@ -168,6 +168,21 @@ class ReportedRun:
         return str(self.record.get("preset", "a model"))
 
     @property
+    def recipe(self) -> str:
+        """`published` or `budget`, of pre-training without a teacher; otherwise empty."""
+        return str(self.record.get("recipe") or "") if self.record.get("command") == "pretrain" else ""
+
+    @property
+    def seed(self) -> int | None:
+        return (self.settings.get("runtime") or self.settings).get("seed")
+
+    @property
+    def title(self) -> str:
+        """What tells runs of an experiment apart, for example `bert-tiny, budget recipe, seed 1`."""
+        recipe = f"{self.recipe} recipe" if self.recipe else ""
+        return ", ".join(filter(None, (self.preset, recipe, "" if self.seed is None else f"seed {self.seed}")))
+
+    @property
     def teacher(self) -> str | None:
         """The teacher model, if there is one."""
         return (self.inputs.get("teacher") or {}).get("name")
@@ -225,12 +240,15 @@ class ReportedRun:
     def facts(self) -> list[tuple[str, str]]:
         """What was trained, on what, and its losses: (label, text), an empty text where there is none. `hornbook info`
         and the page show them."""
-        start, speed = self.record.get("from"), self.tokens_per_second
+        start, speed, flops = self.record.get("from"), self.tokens_per_second, self.record.get("planned_flops")
         sizes = [self.record.get(name) for name in ("parameters", "kept_parameters")]
         facts = [
             ("tasks" if self.is_of_text else "preset", self.preset + (f", initialised from {start}" if start else "")),
             ("teacher", self.teacher or ""),
+            ("recipe", self.recipe),
+            ("seed", "" if self.seed is None else str(self.seed)),
             ("parameters", formatting.parameters(*sizes)),
+            ("planned FLOPs", f"{flops:.3g}" if flops else ""),
             ("tokens seen", formatting.amount(self.tokens)),
             ("time", formatting.duration(self.seconds) + (f", {speed:,.0f} tokens per second" if speed else "")),
             ("device", self.device_and_reason),

@@ -13,6 +13,7 @@ from hornbook.report.info import describe
 from hornbook.report.trials import TRIALS
 
 RECORD_FILES = ("run.json", "sweep.json")  # files that mark a run folder
+REPORT_SUFFIXES = (".html", ".png")
 HEADINGS = ("run", "what", "state", "result", "steps", "size", "age")
 
 
@@ -68,7 +69,8 @@ def row(summary: dict, root: Path) -> tuple[str, ...]:
 
 def disk_usage(folder: Path, without: set[Path] = frozenset()) -> dict:
     """The `bytes` of the files in a folder, where hard links to the same file count once, and when one was last
-    `modified`. Files that are removed meanwhile, as by a run, are left out."""
+    `modified`, besides reports and their plots, which may be written at any time. Files that are removed meanwhile, as
+    by a run, are left out."""
     sizes, modified = {}, []
     for parent, _, names in os.walk(folder):
         for path in {Path(parent, name) for name in names} - without:
@@ -76,5 +78,6 @@ def disk_usage(folder: Path, without: set[Path] = frozenset()) -> dict:
                 info = path.lstat()
                 if stat.S_ISREG(info.st_mode):
                     sizes[info.st_dev, info.st_ino] = info.st_size
-                    modified.append(info.st_mtime)
+                    if path.suffix not in REPORT_SUFFIXES:
+                        modified.append(info.st_mtime)
     return {"bytes": sum(sizes.values()), "modified": max(modified, default=0.0)}
