@@ -241,6 +241,8 @@ def test_info_and_report_refuse(complaint, tmp_path, tiny_run, tiny_corpus, tiny
     assert "has none of" in complaint("info", tmp_path)
     assert "is a text file" in complaint("info", tiny_text_file)
     assert "is a file: pass its folder" in complaint("info", tiny_run / "run.json")
+    (tmp_path / "reviews.csv").write_text("text,label\n")
+    assert "'hornbook check " in complaint("info", tmp_path / "reviews.csv")
     for path in (tmp_path, tmp_path / "none", tiny_corpus, tiny_text_file):
         assert "is not a run" in complaint("report", path)
     shutil.copytree(tiny_run, tmp_path / "run")

@@ -174,7 +174,7 @@ def reproduce_command(
         print_result(f"  {claim['reason']}")
         if claim["would_decide"]:
             print_result(f"  to decide it: {claim['would_decide']}")
-    print_result(f"{outcome.num_done} of {outcome.num_jobs} runs done; {out / 'report.html'}")
+    print_result(f"{outcome.num_done} of {outcome.num_jobs} jobs done; {out / 'report.html'}")
     if outcome.ended == "stopped":
         log("stopped and saved; rerun with --resume")
     elif outcome.failures:

@@ -82,7 +82,8 @@ class ExperimentJob:
         if self.kind == "sentence-head":
             return f"both sentence tasks with the head of {self.arm}{seed}"
         task_seed = f", seed {self.task_seed}" if self.kind == "finetune" else ""
-        return f"{self.task}{task_seed}, on {self.arm}{seed} at {100 * self.fraction:.4g}% of the FLOPs"
+        pretraining_seed = f" (pre-training seed {self.seed})" if self.seed else ""
+        return f"{self.task}{task_seed}, on {self.arm}{pretraining_seed} at {100 * self.fraction:.4g}% of the FLOPs"
 
     @property
     def cost_group(self) -> tuple[str, str]:
