@@ -57,6 +57,13 @@ def test_link(hornbook, graph_folder, tmp_path):
     assert "plant" in hornbook("graph", "link", graph_folder, tmp_path / "a.txt").stdout
 
 
+def test_vectors_without_scores_get_a_note(hornbook, tmp_path):
+    (tmp_path / "a.tsv").write_text("aspirin\ttreats\tfever\nibuprofen\ttreats\tfever\n")
+    hornbook("graph", "build", tmp_path / "a.tsv", "--out", tmp_path / "graph")
+    words = ("graph", "embed", tmp_path / "graph", "--width", 4, "--epochs", 1, "--out", tmp_path / "vectors")
+    assert "the vectors have no scores; a larger --held-out" in hornbook(*words).stderr
+
+
 def test_embed_stops_and_resumes(hornbook, graph_folder, tmp_path):
     out = tmp_path / "vectors"
     words = ["graph", "embed", graph_folder, "--out", out, "--width", 4, "--device", "cpu", "--set", "num_negatives=4"]

@@ -173,4 +173,6 @@ def graph_embed(
     if test := result["test"]:
         names = ("mrr", "hits@1", "hits@3", "hits@10", "mean_rank")
         table([(*(f"{test[name]:.4g}" for name in names), f"{test['triples']:,}")], (*names, "test triples"))
+    else:
+        log("note: no edges are held out for a test, so the vectors have no scores; a larger --held-out holds out some")
     print_json(result)

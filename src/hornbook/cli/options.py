@@ -150,7 +150,13 @@ OPTION_OF = {name: f"--{name.replace('_', '-')}" for name in SAME_NAME.split()} 
     "task.pair_encoding": "--pair-encoding",
     "tflops": "--device-tflops",
 }
-PHRASES = {"remove the folder": "add --overwrite", "model.fill(text)": "--fill"}  # what has no argument
+PHRASES = {  # what has no argument
+    "remove the folder": "add --overwrite",
+    "model.fill(text)": "--fill",
+    "a (text, pair)": "'text ||| pair'",
+    "a (question, passage)": "'question ||| passage'",
+    "a (context, choices), a (context, choice, choice, …)": "'context ||| choice ||| choice'",
+}
 # A name as a word of its own, then True, a quoted value, or no value. So paths and settings (model.width=64) are kept.
 NAMES = "|".join(map(re.escape, OPTION_OF))
 ARGUMENT = re.compile(rf"(?<![\w./'\"=-])({NAMES})=(?:True\b|(['\"])(.*?)\2|(?=[\s,;:)]|$))")
@@ -161,6 +167,8 @@ def as_options(text: str) -> str:
 
     >>> as_options("use recipe='tinybert' or a smaller batch_tokens=, or remove the folder")
     'use --recipe tinybert or a smaller --batch-tokens, or add --overwrite'
+    >>> as_options("this model takes a (question, passage)")
+    "this model takes 'question ||| passage'"
     """
 
     def option(match: re.Match) -> str:
