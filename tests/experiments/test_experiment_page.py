@@ -57,6 +57,21 @@ def test_arms_of_few_steps_are_named_where_their_flops_differ(whole):
     assert "Training cost is that of seed 3." in " ".join(notes(results | {"seeds": [3, 4]}))
 
 
+def test_an_experiment_without_published_numbers_mentions_none(whole, tmp_path):
+    _, results, page = whole
+    assert "Published scores are of other tasks" in page
+    arms = {name: arm | {"published": "", "sentence_head": None} for name, arm in results["arms"].items()}
+    claims = [claim | {"published": ""} for claim in results["claims"]]
+    write_json(tmp_path / "results.json", results | {"arms": arms, "claims": claims, "seeds": [0, 1]})
+    text = write_experiment_page(tmp_path).read_text() + (tmp_path / "RESULTS-equal-compute.md").read_text()
+    assert (
+        "Published" not in text
+        and "published |" not in text
+        and "published:" not in text
+        and "those of sentence heads" not in text
+    )
+
+
 def test_tables_hold_scores_and_records(whole):
     out, results, page = whole
     assert re.search(r"ELECTRA<div.*?published: ELECTRA-small, 79.9", page, re.S)

@@ -27,6 +27,7 @@ def write_experiment_page(folder: str | Path) -> Path:
         "notes": notes(results),
         "scores": _scores(results),
         "costs": _costs(results),
+        "has_published": any(arm["published"] for arm in results["arms"].values()),
         "sentences": _sentences(results),
         "how_measured": how_measured(results),
         "missing": missing(results),
@@ -67,9 +68,11 @@ def notes(results: dict) -> list[str]:
             "rate decays to 0 only at the full FLOPs."
         )
     if len(results["seeds"]) > 1:
+        has_heads = any(arm["sentence_head"] for arm in results["arms"].values())
+        heads = "; those of sentence heads are the union over seeds" if has_heads else ""
         lines.append(
-            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds; those of sentence heads "
-            f"are the union over seeds. Training cost is that of seed {results['seeds'][0]}."
+            f"Intervals are 95% t intervals over {len(results['seeds'])} pre-training seeds{heads}. "
+            f"Training cost is that of seed {results['seeds'][0]}."
         )
     else:
         deviation = results["seed_deviation"]
@@ -136,6 +139,8 @@ def _claims(results: dict) -> Table:
         rows.append(
             (claim["description"], f"**{claim['verdict']}**", f"{claim['reason']}.{decide}", claim["published"])
         )
+    if not any(published for *_, published in rows):
+        return Table(("claim", "verdict", "reason"), [row[:-1] for row in rows])
     return Table(("claim", "verdict", "reason", "published"), rows)
 
 
