@@ -407,6 +407,7 @@ def test_teacher_and_augmented_copies_are_shown(make_task_run):
     (folder / "run.json").write_text(json.dumps(run))
     copies = "1,450 augmented copies of them"
     text = Page(write_report(folder)).text
+    assert describe(folder)["title"].endswith(", teacher runs/large")
     assert "teacher runs/large" in text and f"1,500 examples and {copies}" in text
     assert dict(describe(folder)["lines"])["trained on"] == f"1,500 examples and {copies}"
     assert f"on 1,500 examples and {copies}, distilled from the teacher `runs/large`," in write_card(folder).read_text()

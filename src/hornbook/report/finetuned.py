@@ -268,7 +268,7 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
     lines = [*run.facts, ("state", run.status), ("warning", run.degenerate or ""), *_score_lines(scores)]
     return {
         "kind": "fine-tuned run",
-        "title": f"{run.name} from {run.model}",
+        "title": f"{run.name} from {run.model}" + (f", teacher {run.teacher}" if run.teacher else ""),
         "task": run.name,
         "task_kind": run.kind,
         "model": run.model,
