@@ -239,7 +239,7 @@ def build_index(
         for message in rows.messages:
             log(message)
         if rows.num_empty:
-            log(f"{rows.num_empty:,} rows have no text and are left out")
+            log(f"rows without text, left out: {rows.num_empty:,}")
         before = Manifest.read(out) if (out / INDEX_FILE).is_file() else None
         if before is None and out.exists() and any(not path.name.endswith(".tmp") for path in out.iterdir()):
             raise ValueError(f"{out} exists and is not an index: choose another folder, or empty it")
