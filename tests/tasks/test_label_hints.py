@@ -84,7 +84,7 @@ def test_few_dev_examples_are_noted():
 
 def test_labels_that_differ_only_in_capitals_are_noted():
     data = rows(40, lambda n: ("good", "bad", "Good", "bad")[n % 4])
-    assert "'Good' (10 rows), 'good' (10 rows) differ only in capitals, but are learned as different" in found(data)
+    assert "'Good' (10 rows) and 'good' (10 rows) differ only in capitals, but are learned as different" in found(data)
     assert "capitals" in found(rows(40, lambda n: ("good;bad", "Good")[n % 2]), "multi-label")
     assert found(rows(40, lambda n: "GB"[n % 2])) == ""
 
@@ -102,3 +102,9 @@ def test_multi_label_data_in_which_no_example_has_several_labels_suggests_classi
     data = rows(40, lambda n: ("good", "bad", "", "good")[n % 4])
     assert "no example has several labels, and 10 have none: use task='classification'" in found(data, "multi-label")
     assert "several labels" not in found(rows(40, lambda n: ("good", "bad;good")[n % 2]), "multi-label")
+
+
+def test_many_classes_of_one_example_suggest_another_column():
+    dates = rows(60, lambda n: f"{1 + n % 28}/{1 + n % 9}/2024")
+    assert "classes have a single example" not in found(rows(60, lambda n: f"class {n % 30}"), label="label")
+    assert "60 of 60 classes have a single example" in found(dates, label="label")

@@ -8,6 +8,7 @@ from hornbook.tasks.records import DataSet
 
 MISSING = ("n/a", "#n/a", "na", "nan", "nil", "null", "none", "-", "--", "?")  # lower-case names of missing values
 MANY_NUMBERS = 20  # more of them are seldom classes
+MANY_CLASSES = 20
 MANY_SINGLE_NUMBERS = 10  # where most examples have a number of their own
 
 
@@ -40,7 +41,7 @@ def capitals_hint(data: DataSet) -> str | None:
     spellings = defaultdict(list)
     for label in sorted(counts):
         spellings[label.casefold()].append(f"'{label}' ({counts[label]:,} rows)")
-    alike = [name for names in spellings.values() if len(names) > 1 for name in names]
+    alike = [" and ".join(names) for names in spellings.values() if len(names) > 1]
     if not alike:
         return None
     return f"{', '.join(alike)} differ only in capitals, but are learned as different classes: spell them alike"
@@ -78,6 +79,18 @@ def numbers_hint(data: DataSet) -> str | None:
         return None
     column = f"'{data.roles['label']}' has" if "label" in data.roles else "the labels are"
     return f"{column} {len(numbers)} different numbers: use task='regression' to predict numbers"
+
+
+def rare_classes_hint(data: DataSet) -> str | None:
+    """A hint if most of many classes have a single example, as if the label were a date or a name."""
+    counts = Counter(label for split in data.splits.values() for each in split for label in each.label_names)
+    num_single = sum(count == 1 for count in counts.values())
+    if len(counts) <= MANY_CLASSES or 2 * num_single <= len(counts) or numbers_hint(data):
+        return None
+    return (
+        f"{num_single:,} of {len(counts):,} classes have a single example, too few to learn them: check that label= "
+        "names the right column, or give more examples of each class"
+    )
 
 
 def single_label_hint(data: DataSet) -> str | None:

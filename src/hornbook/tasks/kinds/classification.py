@@ -27,6 +27,7 @@ from hornbook.tasks.label_hints import (
     contradictions_hint,
     missing_hint,
     numbers_hint,
+    rare_classes_hint,
     several_labels_hint,
 )
 from hornbook.tasks.reading.texts import CustomTexts
@@ -75,7 +76,7 @@ class Classification(SequenceTask):
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:
-        hints = (numbers_hint, several_labels_hint, missing_hint, capitals_hint, contradictions_hint)
+        hints = (numbers_hint, several_labels_hint, missing_hint, capitals_hint, contradictions_hint, rare_classes_hint)
         return [*super().hints(data), *filter(None, (hint(data) for hint in hints))]
 
     @classmethod
