@@ -93,6 +93,13 @@ def test_a_fine_tuning_opens_with_the_summary(data, encoder, tmp_path):
     assert any("1 of 2 examples of dev are also in train" in words for words in said)
 
 
+def test_texts_that_the_vocabulary_cannot_write_get_a_note(encoder, tmp_path):
+    said, rows = [], [{"text": "법원은 항소를", "label": "a"}, {"text": "영화가 좋다", "label": "b"}] * 4
+    overrides = {"runtime.threads": 1}
+    finetune(encoder, rows, "classification", tmp_path / "run", epochs=1, overrides=overrides, log=said.append)
+    assert any("unknown to the model: choose one for this language" in words for words in said)
+
+
 def test_columns_of_a_known_data_set_have_no_roles_to_check(hornbook, tmp_path):
     for split in ("train", "dev"):
         (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "good\t1\nbad\t0\n" * 4)

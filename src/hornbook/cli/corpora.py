@@ -120,11 +120,14 @@ def tokenizer_extend(
 
 
 def _words_in(word_list: Path) -> list[str]:
+    from hornbook.data.text_encoding import encoding_of
+
+    data = word_list.read_bytes()
     try:
-        lines = word_list.read_text(encoding="utf-8-sig").split("\n")
-        return [line.strip() for line in lines if line.strip()]
+        lines = data.decode(encoding_of(data)).removeprefix("\ufeff").split("\n")
     except UnicodeDecodeError:
         raise ValueError(f"{word_list} is not UTF-8 text: give a file with one word per line") from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _show_fit(tokenizer, files: list[Path], text_column: str | None) -> dict:

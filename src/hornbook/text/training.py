@@ -202,8 +202,7 @@ def _choose_alphabet(
 def _check_vocab_size(vocab_size: int, least: int, alphabet: str) -> None:
     if vocab_size < least:
         raise ValueError(
-            f"a vocabulary of {vocab_size} cannot hold the {alphabet} and the special tokens: "
-            f"use a vocab_size of at least {least}"
+            f"a vocabulary of {vocab_size} cannot hold the {alphabet} and the special tokens: give at least {least}"
         )
 
 

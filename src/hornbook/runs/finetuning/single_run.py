@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import nn
 
 from hornbook.files import hard_link_files, write_json
@@ -56,6 +57,8 @@ from hornbook.train.runtime import Runtime, choose_runtime, configure_torch
 
 if TYPE_CHECKING:
     from hornbook.inference.predictor import Predictor
+
+MANY_UNKNOWN = 0.05  # of the tokens of train; a few are signs and pictures
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> Fi
         _write_record(folder, inputs, runtime, model)
     _log_truncated_texts("train", inputs.encoded_train, inputs, log)
     _log_truncated_texts("dev", inputs.encoded_dev, inputs, log)
+    _log_unknown_tokens(inputs, log)
     if inputs.grounder is not None:
         log(inputs.encoded_train.extra_streams.coverage)
     on_dev = None
@@ -182,6 +186,15 @@ def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, lo
     if num := encoded.num_truncated:
         texts = inputs.spec.task.truncated_noun
         log(f"{num:,} {texts} of {name} are longer than {inputs.max_length} tokens and were truncated")
+
+
+def _log_unknown_tokens(inputs: Inputs, log: Log) -> None:
+    tokenizer = inputs.tokenizer
+    if tokenizer.unk_id is None or tokenizer.unk_id == tokenizer.eos_id:  # GPT-2's ends of texts are no unknown words
+        return
+    ids = np.concatenate(inputs.encoded_train.ids)
+    if (share := np.mean(ids == tokenizer.unk_id)) > MANY_UNKNOWN:
+        log(f"note: {share:.0%} of the tokens of train are unknown to the model: choose one for this language")
 
 
 def _finish(
