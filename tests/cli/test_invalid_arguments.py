@@ -223,6 +223,10 @@ def test_corpus_build_refuses(complaint, tmp_path, tiny_text_file, tiny_tokenize
     assert "already holds another corpus" in complaint(*other)
 
 
+def test_show_says_that_a_preset_is_not_a_model(complaint):
+    assert "bert-tiny is a preset, not a model" in complaint("show", "masking", "bert-tiny", "a text")
+
+
 def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tiny_tokenizer):
     assert "the text has no mask: write [MASK]" in complaint("fill-mask", tiny_run, "no mask")
     assert "the text has no mask" in complaint("fill-mask", tiny_run, "")

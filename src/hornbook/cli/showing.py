@@ -111,6 +111,13 @@ def open_folder(model: str | None, text: str) -> Path:
     except ValueError as error:
         if "/" in model or Path(model).exists():
             raise
+        from hornbook.runs.pretraining.presets import PRESETS  # imports torch
+
+        if model in PRESETS:
+            raise ValueError(
+                f"{model} is a preset, not a model: pre-train it first, and give the folder of that run, or a built-in "
+                f"model ({', '.join(builtin_names())})"
+            ) from None
         raise ValueError(
             f"{error}, or a built-in model ({', '.join(builtin_names())}); if '{model}' is text, quote all of it: "
             f'"{model} {text}"'
