@@ -239,7 +239,8 @@ class _CorpusWriter:
         on_progress: Callable[[BuildProgress], None] | None,
     ):
         self._folder, self._state = folder, state
-        self._vocab_size, self._unk_id = tokenizer.vocab_size, tokenizer.unk_id
+        self._vocab_size = tokenizer.vocab_size
+        self._unk_id = None if tokenizer.unk_id == tokenizer.eos_id else tokenizer.unk_id  # equal in GPT-2
         self._settings = state.request["settings"]
         self._bytes_total = state.request["sources"]["bytes"]
         self._progress = on_progress
