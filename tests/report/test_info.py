@@ -146,7 +146,7 @@ def test_what_is_nothing_of_these_is_refused_in_one_sentence(tmp_path):
         with pytest.raises(ValueError, match=r"is a text file: .* 'hornbook corpus build'"):
             describe(tmp_path / name)
     (tmp_path / "reviews.csv").touch()
-    with pytest.raises(ValueError, match=r"is a table: .* 'hornbook check .*reviews\.csv'"):
+    with pytest.raises(ValueError, match=r"is a table, .*'hornbook check .*reviews\.csv'"):
         describe(tmp_path / "reviews.csv")
     (tmp_path / "model.bin").touch()
     with pytest.raises(ValueError, match="pass its folder"):

@@ -21,7 +21,6 @@ from hornbook.tasks.task import Task
 VECTOR_INDEX = "index.json"  # of an index of embedded texts
 TEXT_SUFFIXES = {".txt", ".jsonl", ".parquet"}
 TABLE_SUFFIXES = {".csv", ".tsv", ".xlsx"}
-TABLE_SUFFIXES = {".csv", ".tsv", ".xlsx"}
 # Keys of config.json by model family.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTH = ("hidden_size", "n_embd", "dim", "d_model")
@@ -77,8 +76,6 @@ def _what_a_file_is_for(path: Path) -> str:
             f"{path} is a text file: train a tokenizer on it with 'hornbook tokenizer train', build a corpus with "
             "'hornbook corpus build', and pass the corpus folder"
         )
-    if suffixes & TABLE_SUFFIXES:
-        return f"{path} is a table: summarise its columns and labels with 'hornbook check {path}'"
     if suffixes & TABLE_SUFFIXES:
         return f"{path} is a table, not a folder: 'hornbook check {path}' describes it"
     return f"{path} is a file: pass its folder, {path.parent}"
