@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from one_call_scores import spearman
 
-from hornbook.metrics.regression import mean_squared_error, pearson
+from hornbook.metrics.regression import mean_errors, pearson
 
 
 def test_hand_computed_values():
@@ -13,7 +13,10 @@ def test_hand_computed_values():
     assert pearson(gold, ours) == pytest.approx(13 / np.sqrt(5 * 50))
     # one swap of neighbours among 4 ranks: 1 - 6 * 2 / (4 * 15)
     assert spearman(gold, ours) == pytest.approx(0.8)
-    assert mean_squared_error(gold, ours) == pytest.approx((0 + 1 + 1 + 36) / 4)
+    assert mean_errors(gold, ours) == {
+        "mean_absolute_error": (0 + 1 + 1 + 6) / 4,
+        "mean_squared_error": (0 + 1 + 1 + 36) / 4,
+    }
 
 
 def test_spearman_sees_only_the_order_and_shares_ranks():
@@ -46,7 +49,7 @@ def test_what_is_no_number_has_no_correlation():
         assert np.isnan(score([1.0, 2.0, 3.0], [1.0, np.nan, 2.0]))
 
 
-@pytest.mark.parametrize("score", [pearson, mean_squared_error])
+@pytest.mark.parametrize("score", [pearson, mean_errors])
 def test_wrong_lengths_are_refused(score):
     with pytest.raises(ValueError, match="2 gold numbers but 1 predicted"):
         score([1.0, 2.0], [1.0])

@@ -7,7 +7,7 @@ import one_call_scores
 import pytest
 
 from hornbook.metrics.confidence_intervals import interval
-from hornbook.metrics.regression import mean_squared_error, pearson
+from hornbook.metrics.regression import mean_errors, pearson
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
@@ -90,7 +90,7 @@ def test_numbers(random):
         assert score(chosen) == {
             "pearson": pearson(a, b),
             "spearman": one_call_scores.spearman(a, b),
-            "mean_squared_error": mean_squared_error(a, b),
+            **mean_errors(a, b),
         }
 
 

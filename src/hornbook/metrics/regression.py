@@ -13,9 +13,11 @@ def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
     return float(np.clip(_unit(gold) @ _unit(predicted), -1, 1))
 
 
-def mean_squared_error(gold: Sequence[float], predicted: Sequence[float]) -> float:
+def mean_errors(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+    """The mean absolute error, in the unit of the numbers, and the mean squared error."""
     gold, predicted = _arrays(gold, predicted, at_least=1)
-    return float(np.mean((gold - predicted) ** 2))
+    errors = gold - predicted
+    return {"mean_absolute_error": float(np.abs(errors).mean()), "mean_squared_error": float(np.mean(errors**2))}
 
 
 def order(numbers: np.ndarray) -> np.ndarray:

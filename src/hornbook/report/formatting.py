@@ -97,6 +97,7 @@ METRICS = {
     "exact_match": "exact match of label sets",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
+    "mean_absolute_error": "mean absolute error",
     "mean_squared_error": "mean squared error",
     "exact": "exact match",
     "entity_f1": "entity F1",

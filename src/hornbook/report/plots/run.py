@@ -44,7 +44,7 @@ TITLES = {
 }
 CHANCE_LOSS = float(np.log(2))
 MANY = 40  # curves with at least this many points are smoothed
-NOT_SCORES = {"kind", "step", "loss", "best", "mean_squared_error"}
+NOT_SCORES = {"kind", "step", "loss", "best", "mean_absolute_error", "mean_squared_error"}
 MAX_SCORES = 4
 NO_SPAN = 1e3  # no-answer scores of questions for which there is no span are above it
 

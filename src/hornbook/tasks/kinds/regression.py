@@ -32,7 +32,7 @@ class Regression(SequenceTask):
     default_metrics = ("pearson", "spearman")
     min_scored = 2
     mistake_order = "largest errors"
-    number_metrics = ("pearson", "spearman", "mean_squared_error")
+    number_metrics = ("pearson", "spearman", "mean_absolute_error", "mean_squared_error")
 
     @classmethod
     def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
@@ -61,8 +61,7 @@ class Regression(SequenceTask):
         correlations = regression.correlations(gold, predicted)
 
         def score(chosen: np.ndarray | slice = ALL) -> dict[str, float]:
-            error = regression.mean_squared_error(gold[chosen], predicted[chosen])
-            return {**correlations(chosen), "mean_squared_error": error}
+            return correlations(chosen) | regression.mean_errors(gold[chosen], predicted[chosen])
 
         return score
 
