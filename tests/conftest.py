@@ -27,7 +27,9 @@ from tiny import TINY_MODEL, tiny_text
 
 from hornbook import cli
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the commands of the tests ignore it if `nohup make test` does
+# The commands of the tests would ignore these signals if `nohup make test &` does.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 do_without_onednn()
 draw_fewer_resamples()

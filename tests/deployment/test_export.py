@@ -241,7 +241,10 @@ def test_given_texts_are_what_is_compared(both, tmp_path):
     source = open_measured_model(both[0])
     texts = tmp_path / "texts.txt"
     texts.write_text("the river\na lantern\nthe lantern of the bridge\n", encoding="utf-8")
-    if source.head_config is not None and source.head_config.output in ("spans", "choice"):
+    output = None if source.head_config is None else source.head_config.output
+    if output == "spans":
+        texts.write_text("the river\ta lantern\nthe\ta of\na\tof the bridge\n", encoding="utf-8")
+    if output == "choice":
         texts.write_text("the river\ta lantern\tbread\nthe\ta\tof\na\tof the\tbridge\n", encoding="utf-8")
     encoded = comparison_inputs(source, texts, None, 8, np.random.default_rng(0))
     assert encoded.num_examples == 3

@@ -104,5 +104,5 @@ def test_no_text_begins_with_what_must_not_be_first(both):
         else (free,)
     )
     assert later.ids == free.ids
-    with pytest.raises(ValueError, match="leave out begin_suppress_tokens"):
+    with pytest.raises(ValueError, match="does not support begin_suppress_tokens"):
         ours.generate("the", 5, num_beams=2, begin_suppress_tokens=[1])

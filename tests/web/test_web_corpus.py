@@ -78,7 +78,7 @@ def test_bad_records_are_counted_with_their_place(webtext, crawl):
 
 def test_corpus_build_reads_the_texts(webtext, tmp_path, tiny_tokenizer):
     manifest = build_corpus(webtext[0] / "texts", tiny_tokenizer, tmp_path / "corpus", workers=0)
-    assert manifest["totals"]["documents"] == 6 and not manifest["problems"]
+    assert manifest["totals"]["documents"] == 6 and set(manifest["problems"]) <= {"unknown_token"}
 
 
 def test_a_finished_folder_is_not_built_again(webtext, crawl):

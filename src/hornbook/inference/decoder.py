@@ -77,7 +77,7 @@ class DecoderModel(LoadedModel):
             if name := next((name for name, value in sampling.items() if value), None):
                 raise ValueError(f"beam search does not sample: leave out {name}= or num_beams=")
             if begin_suppress_tokens:
-                raise ValueError("beam search does not support begin_suppress_tokens: leave out that or num_beams=")
+                raise ValueError("beam search does not support begin_suppress_tokens: leave it out, or num_beams=")
         elif length_penalty != 1 or early_stopping:
             name = "early_stopping" if early_stopping else "length_penalty"
             raise ValueError(f"{name}= is for beam search: leave it out, or set num_beams= above 1")

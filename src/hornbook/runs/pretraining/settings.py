@@ -193,7 +193,7 @@ class PretrainSettings(LoopSettings, _PretrainingGroups):
             return unused | dict.fromkeys(names, "a GPT reads concatenated documents, not pairs")
         if self.objective.sentence == "none":
             unused["objective.sentence_weight"] = "there is no sentence task; set objective.sentence too"
-        if self.layout == "packed":
+        if self.layout == "full-sentences":
             unused["data.short_sequence_probability"] = "it is for pairs of segments; set data.layout=pairs too"
         names = ("data.crosses_documents", "data.shift_chunks")
         return unused | dict.fromkeys(names, "it is for a GPT, which reads concatenated documents")
