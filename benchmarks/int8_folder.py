@@ -1,6 +1,6 @@
 """Writes the model and the tokenizer of a run to a folder with int8 weights, as the built-in models have them.
 
-    python benchmarks/int8_folder.py RUN FOLDER
+python benchmarks/int8_folder.py RUN FOLDER
 """
 
 import json
