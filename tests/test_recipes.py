@@ -8,8 +8,9 @@ from hornbook.data.corpus import Corpus
 from hornbook.files import read_json
 from hornbook.runs.pretraining.presets import PRESETS, preset
 from hornbook.runs.pretraining.pretrain import pretrain
+from hornbook.runs.pretraining.recipes import choose_recipe, takes_a_minute, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
-from hornbook.runs.pretraining.resolve import choose_recipe, resolve_settings, takes_a_minute, with_budget_batch
+from hornbook.runs.pretraining.resolve import resolve_settings
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.job import Stopped
 

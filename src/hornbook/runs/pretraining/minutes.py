@@ -8,15 +8,9 @@ from hornbook.lifecycle.run_folder import Log
 from hornbook.report.formatting import counted, duration
 from hornbook.runs.pretraining.assembly import PreparedRun
 from hornbook.runs.pretraining.batches import BatchMaker
+from hornbook.runs.pretraining.recipes import SMALLEST_BATCH, Recipe, with_budget_batch
 from hornbook.runs.pretraining.record import PretrainRequest
-from hornbook.runs.pretraining.resolve import (
-    SMALLEST_BATCH,
-    VALIDATING_FRACTION,
-    Recipe,
-    num_validations,
-    steps_between,
-    with_budget_batch,
-)
+from hornbook.runs.pretraining.resolve import VALIDATING_FRACTION, num_validations, steps_between
 from hornbook.runs.pretraining.settings import PretrainSettings
 from hornbook.train.step_timing import (
     FORWARD_FRACTION,

@@ -18,8 +18,9 @@ from hornbook.files import num_cores
 from hornbook.models.transformer import VOCABULARY_PADDING, Transformer, TransformerConfig
 from hornbook.objectives.vocabulary_loss import PART_ROWS
 from hornbook.runs.pretraining.assembly import new_network
+from hornbook.runs.pretraining.recipes import Recipe
 from hornbook.runs.pretraining.record import PretrainRequest
-from hornbook.runs.pretraining.resolve import Recipe, requested_settings, resolve_settings
+from hornbook.runs.pretraining.resolve import requested_settings, resolve_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
 
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes per parameter

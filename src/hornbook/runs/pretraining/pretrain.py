@@ -50,6 +50,7 @@ from hornbook.runs.pretraining.minutes import (
     with_batch_that_fits,
     with_steps_in,
 )
+from hornbook.runs.pretraining.recipes import Recipe, description, takes_a_minute
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
     read_run,
@@ -59,13 +60,10 @@ from hornbook.runs.pretraining.record import (
     write_run,
 )
 from hornbook.runs.pretraining.resolve import (
-    Recipe,
     check_corpora_linked,
-    description,
     final_settings,
     requested_settings,
     settings_for_model,
-    takes_a_minute,
 )
 from hornbook.runs.pretraining.samples import write_samples
 from hornbook.runs.pretraining.settings import PretrainSettings, settings_in
