@@ -11,7 +11,8 @@ from hornbook.interop.hub import model_folder
 @pytest.mark.parametrize(
     "name", ["no-such-model", "owner/no-such-model", "runs/nothing", "a b", "a:b", "C:\\models\\x"]
 )
-def test_name_that_is_not_in_the_cache(name):
+def test_name_that_is_not_in_the_cache(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the working folder may hold runs/
     with pytest.raises(ValueError, match="no model of that name could be downloaded") as raised:
         model_folder(name)
     assert "\n" not in str(raised.value)
