@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from hornbook.batch import pack
 from hornbook.models import transformer
-from hornbook.nn import attention, kernels
+from hornbook.nn import block, kernels
 from hornbook.runs.pretraining.assembly import new_network, objective_of
 from hornbook.runs.pretraining.plan import plan
 from hornbook.runs.pretraining.presets import preset_settings
@@ -71,8 +71,8 @@ class PeakBytes(TorchDispatchMode):
 def like_a_gpu(monkeypatch):
     """The operations of a step on CUDA."""
     monkeypatch.setattr(kernels, "use_triton", lambda x: torch.is_grad_enabled())
-    monkeypatch.setattr(attention, "_has_fast_cudnn", lambda: False)
-    for module in (attention, transformer):
+    monkeypatch.setattr(block, "_has_fast_cudnn", lambda: False)
+    for module in (block, transformer):
         monkeypatch.setattr(module, "runs_flash", lambda x: True)
     loss_kernels = ModuleType("losses")
     loss_kernels.overwrite_with_gradient = lambda logits, *_: logits.new_zeros(len(logits), dtype=torch.float)

@@ -11,10 +11,11 @@ from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.models.bert import Bert
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.nn import kernels
-from hornbook.nn.attention import PackedLayout, attention
+from hornbook.nn.block import PackedLayout, attention
 from hornbook.objectives import clm
 from hornbook.objectives.clm import ClmObjective
-from hornbook.objectives.vocabulary_loss import can_fuse_loss, summed_loss
+from hornbook.objectives.mlm import summed_loss
+from hornbook.objectives.vocabulary_loss import can_fuse_loss
 from hornbook.train import randomness
 from hornbook.train.job import Stopped
 from hornbook.train.loop import train

@@ -14,7 +14,7 @@ from hornbook.interop.folder import load_model, save_model
 from hornbook.models.gpt import Gpt, Gpt1, Gpt2
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import VOCABULARY_PADDING
-from hornbook.nn.attention import PackedLayout
+from hornbook.nn.block import PackedLayout
 from hornbook.runs.pretraining.presets import PRESETS, presets_of
 
 VOCABULARY, POSITIONS = 90, 32

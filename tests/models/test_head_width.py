@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hornbook.nn.attention import PackedLayout, attention, widened
+from hornbook.nn.block import PackedLayout, attention, widened
 
 
 @pytest.mark.parametrize(("width", "expected"), [(26, 32), (32, 32), (1, 8)])

@@ -10,7 +10,8 @@ from hornbook.models.gpt import Gpt1, Gpt1Config, Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
 from hornbook.objectives import clm
 from hornbook.objectives.clm import AuxiliaryLanguageModel, ClmObjective
-from hornbook.objectives.vocabulary_loss import summed_loss, unigram_baseline
+from hornbook.objectives.mlm import summed_loss
+from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.objective import StepInputs, next_tokens
 from hornbook.train.step import bucketed

@@ -5,8 +5,8 @@ import torch
 from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
-from hornbook.objectives.mlm import MlmObjective
-from hornbook.objectives.vocabulary_loss import summed_loss, unigram_baseline
+from hornbook.objectives.mlm import MlmObjective, summed_loss
+from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.train.objective import StepInputs
 from hornbook.train.randomness import seed_of
 from hornbook.train.step import bucketed

@@ -13,7 +13,7 @@ IN_PYTHON = """
     import torch
     from hornbook.objectives import vocabulary_loss
     from hornbook.nn.kernels import losses as loss_kernels
-    from hornbook.objectives.vocabulary_loss import summed_loss
+    from hornbook.objectives.mlm import summed_loss
 
     loss_kernels.BLOCK, vocabulary_loss.PART_ROWS = 64, 7
     torch.manual_seed(0)

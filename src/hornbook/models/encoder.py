@@ -19,7 +19,7 @@ from hornbook.config import setting
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import PoolingLayer, TokenPooling, upcast
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.nn.attention import Direction
+from hornbook.nn.block import Direction
 from hornbook.nn.fused_ops import ACTIVATIONS
 
 

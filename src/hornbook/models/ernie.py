@@ -34,8 +34,7 @@ from hornbook.batch import Batch
 from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.naming import BERT_BLOCK, BERT_ENCODER, BERT_SETTINGS, Naming
-from hornbook.nn.attention import PackedLayout, runs_flash
-from hornbook.nn.block import Block, SelfAttention
+from hornbook.nn.block import Block, PackedLayout, SelfAttention, runs_flash
 from hornbook.nn.embeddings import embedding
 from hornbook.nn.fused_ops import ACTIVATIONS, dropout_add_norm
 from hornbook.nn.kv_cache import KeyValueCache

@@ -22,7 +22,7 @@ from hornbook.batch import Batch, Tokens
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.models.heads import HEADS
 from hornbook.models.transformer import Transformer, TransformerConfig
-from hornbook.nn.attention import Direction
+from hornbook.nn.block import Direction
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, reads_cls
 from hornbook.models.heads import HEADS, PoolingLayer, TokenPooling, token_indices
 from hornbook.models.kagnet import KagNetHead
 from hornbook.models.naming import Naming
-from hornbook.nn.attention import PackedLayout, prefers_dense, runs_flash
-from hornbook.nn.block import SHARED_PARTS, Block, initialize, stack
+from hornbook.nn.block import SHARED_PARTS, Block, PackedLayout, initialize, prefers_dense, runs_flash, stack
 from hornbook.nn.embeddings import Embeddings
 from hornbook.nn.kv_cache import KeyValueCache
 

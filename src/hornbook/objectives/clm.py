@@ -23,13 +23,8 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.vocabulary_loss import (
-    VocabularyObjective,
-    can_fuse_loss,
-    fused_loss,
-    summed_loss,
-    term_metrics,
-)
+from hornbook.objectives.mlm import VocabularyObjective, summed_loss, term_metrics
+from hornbook.objectives.vocabulary_loss import can_fuse_loss, fused_loss
 from hornbook.train.objective import Objective, StepInputs, Targets, next_token_targets, next_tokens
 from hornbook.train.randomness import token_keys
 

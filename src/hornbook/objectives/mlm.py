@@ -15,13 +15,15 @@ weight x sum / count.
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
+from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.vocabulary_loss import VocabularyObjective, term_metrics
-from hornbook.train.objective import StepInputs, group_targets
+from hornbook.train.objective import StepInputs, Targets, group_targets
 from hornbook.train.randomness import token_keys
 
 SentenceTask = Literal["none", "nsp", "sop"]
@@ -33,6 +35,30 @@ class MlmSettings(ValidatedSettings, group="objective"):
         "nsp", "sentence task: whether the second segment follows the first (nsp) or the two were swapped (sop)"
     )
     sentence_weight: float = setting(1.0, "weight of the sentence task's loss, relative to mlm", low=0, high=1e6)
+
+
+def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:
+    """Weighted cross-entropy, summed over the targets, in at least float32."""
+    return (F.cross_entropy(upcast(logits_KV), values_K, reduction="none") * weights_K).sum()
+
+
+def term_metrics(term: str, logits_KV: Tensor, targets: Targets) -> dict[str, Tensor]:
+    """Loss and accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
+    is_right_K = logits_KV.argmax(-1) == targets.values_K
+    loss = summed_loss(logits_KV, targets.values_K, targets.weights_K)
+    return {term: loss, f"{term}_accuracy": (is_right_K * targets.weights_K).sum()}
+
+
+class VocabularyObjective:
+    """The base of objectives with losses over the vocabulary. `compile` compiles the functions named in `compiled`,
+    which otherwise make several passes over the logits."""
+
+    compiled: tuple[str, ...] = ("summed_loss",)
+    summed_loss = staticmethod(summed_loss)
+
+    def compile(self) -> None:
+        for name in self.compiled:
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
 
 
 class MlmObjective(VocabularyObjective):

@@ -30,8 +30,7 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import SentenceTask
-from hornbook.objectives.vocabulary_loss import VocabularyObjective, term_metrics
+from hornbook.objectives.mlm import SentenceTask, VocabularyObjective, term_metrics
 from hornbook.train.objective import StepInputs, Targets, all_token_targets, group_targets
 from hornbook.train.randomness import random_bits, token_keys
 

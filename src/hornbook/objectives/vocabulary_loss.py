@@ -1,6 +1,5 @@
-"""Losses over a vocabulary, and the unigram baseline that any useful model must beat.
-
-For models that predict every token the loss is fused with the matrix product before it:
+"""The loss over a vocabulary, fused with the matrix product before it, for models that predict every token; and the
+unigram baseline that any useful model must beat.
 
     logits = x W'        loss = sum over rows of weight x cross-entropy(logits, value)
 
@@ -14,42 +13,15 @@ Shapes: K rows, P rows of a chunk, D width, V vocabulary (padded).
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hornbook.batch import Batch
 from hornbook.nn import kernels
-from hornbook.train.objective import Objective, Targets
+from hornbook.train.objective import Objective
 from hornbook.train.randomness import seed_of
 
 PART_ROWS = 32_768
 TOKEN_TERMS = ("mlm", "clm")  # terms whose targets are tokens
-
-
-def term_metrics(term: str, logits_KV: Tensor, targets: Targets) -> dict[str, Tensor]:
-    """Loss and accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
-    is_right_K = logits_KV.argmax(-1) == targets.values_K
-    loss = summed_loss(logits_KV, targets.values_K, targets.weights_K)
-    return {term: loss, f"{term}_accuracy": (is_right_K * targets.weights_K).sum()}
-
-
-def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tensor:
-    """Weighted cross-entropy, summed over the targets, in at least float32."""
-    if logits_KV.dtype in (torch.bfloat16, torch.float16):
-        logits_KV = logits_KV.float()
-    return (F.cross_entropy(logits_KV, values_K, reduction="none") * weights_K).sum()
-
-
-class VocabularyObjective:
-    """The base of objectives with losses over the vocabulary. `compile` compiles the functions named in `compiled`,
-    which otherwise make several passes over the logits."""
-
-    compiled: tuple[str, ...] = ("summed_loss",)
-    summed_loss = staticmethod(summed_loss)
-
-    def compile(self) -> None:
-        for name in self.compiled:
-            setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
 
 
 def can_fuse_loss(x_KD: Tensor) -> bool:

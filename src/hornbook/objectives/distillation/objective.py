@@ -35,7 +35,7 @@ from hornbook.objectives.distillation.matching import (
     recipes_in,
 )
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.vocabulary_loss import VocabularyObjective, term_metrics
+from hornbook.objectives.mlm import VocabularyObjective, term_metrics
 from hornbook.train.objective import StepInputs, Targets, all_token_targets, first_token_targets, next_token_targets
 from hornbook.train.randomness import token_keys
 
