@@ -30,7 +30,7 @@ from hornbook.interop.folder import load_folder
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.info import describe
 from hornbook.report.run_files import ReportedRun
-from hornbook.report.usage_code import SAMPLE_TEXTS, onnx_code
+from hornbook.report.usage_code import SAMPLE_TEXTS, sample_texts
 
 LABELS = ("dark", "light", "other")
 KINDS = {
@@ -123,7 +123,7 @@ def test_the_program_of_the_page_runs_without_hornbook(both):
         answers = [each.label for each in load_predictor(both[0], "cpu").predict(SAMPLE_TEXTS)]
     if head_config is not None and head_config.output == "spans":
         predictor = load_predictor(both[0], "cpu")
-        answers = predictor.predict(onnx_code(predictor.task, 1, False)[0])[0].n_best[0].text
+        answers = predictor.predict(sample_texts(predictor.task, 1, False))[0].n_best[0].text
     assert answers is None or done.stdout.strip() == str(answers)
 
 

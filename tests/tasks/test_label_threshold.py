@@ -11,7 +11,7 @@ from finetuned import encoder, finetuned, words
 from hornbook.inference.predictor import load_predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import write_card
-from hornbook.report.usage_code import _decoding_code
+from hornbook.report.rendering import Table, render
 from hornbook.tasks.kinds.marked import EntityTyping
 from hornbook.tasks.kinds.multi_label import MIN_DEV_EXAMPLES, THRESHOLDS, MultiLabel
 from hornbook.tasks.records import MarkedExample, TextExample
@@ -76,7 +76,10 @@ def test_a_mention_keeps_at_least_one_type(random):
 def test_programs_and_comparisons_use_it(capsys):
     task = MultiLabel(OUTPUT, ("micro_f1",), 0.2)
     logits = np.array([[-1.0, -1.5, 0.5, -3.0], [-2.0] * 4])
-    exec(_decoding_code(task), {"numpy": np, "logits": logits, "labels": LABELS})
+    names = ("task_name", "family", "format", "inputs", "outputs", "is_grouped", "padding", "max_length", "texts")
+    page = render("exported.md", task=task, max_positions=8, measured=Table((), []), **dict.fromkeys(names, ""))
+    program = next(line for line in page.splitlines() if line.startswith("print("))
+    exec(program, {"numpy": np, "logits": logits, "labels": LABELS})
     assert capsys.readouterr().out.strip() == "[['a', 'c'], []]"
     assert [each.label for each in task.decode(list(logits), None, [])] == [("a", "c"), ()]
     assert task.decision(logits[0]).tolist() == [True, False, True, False]

@@ -30,7 +30,7 @@ from hornbook.models.padded import input_names, output_names, rows_together
 from hornbook.report.card import with_yaml_header
 from hornbook.report.measured import EXPORT_FILE, measurement_rows
 from hornbook.report.rendering import Table, render
-from hornbook.report.usage_code import SAMPLE_TEXTS, onnx_code
+from hornbook.report.usage_code import SAMPLE_TEXTS, sample_texts
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import outputs_by_group
@@ -212,10 +212,10 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float:
 def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tuple[str, str]]) -> str:
     """Its inputs and outputs, the measurements, and a short program that runs it without Hornbook."""
     head_config, config, tokenizer, padding = model.head_config, model.model.config, model.tokenizer, ""
-    task, texts, code = "", SAMPLE_TEXTS, ""
-    if head_config is not None:
-        task = model.predictor.spec.name
-        texts, code = onnx_code(model.predictor.task, model.group_size, bool(model.predictor.spec.has_pairs))
+    task, task_name, texts = None, "", SAMPLE_TEXTS
+    if (predictor := model.predictor) is not None:
+        task, task_name = predictor.task, predictor.spec.name
+        texts = sample_texts(task, model.group_size, bool(predictor.spec.has_pairs))
     if tokenizer.pad_id is not None:
         padding = f"pad_id={tokenizer.pad_id}, pad_token={tokenizer.token(tokenizer.pad_id)!r}"
     text = render(
@@ -223,6 +223,7 @@ def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tu
         family=model.model.model_type,
         format=format,
         task=task,
+        task_name=task_name,
         inputs=input_names(config),
         outputs=output_names(head_config),
         max_positions=config.max_positions,
@@ -230,7 +231,6 @@ def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tu
         padding=padding,
         max_length=max_length,
         texts=texts,
-        code=code,
         measured=Table(("measured", ""), numbers),
     )
     return with_yaml_header(text, library_name="onnx", tags=["hornbook", "onnx", model.model.model_type])

@@ -13,14 +13,7 @@ from hornbook.metrics.formatting import number
 from hornbook.report import formatting
 from hornbook.report.rendering import render
 from hornbook.report.run_files import ReportedRun, ReportedStage, read_stages
-from hornbook.report.usage_code import (
-    HUB_TASKS,
-    PIPELINE_ARGUMENTS,
-    WITH_PIPELINE,
-    forward_code,
-    library_code,
-    sample_input,
-)
+from hornbook.report.usage_code import HUB_TASKS, PIPELINE_ARGUMENTS, WITH_PIPELINE, sample_input
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.multi_label import THRESHOLD
 from hornbook.tasks.task import Task
@@ -344,14 +337,14 @@ def format_labels(labels: list[str], most: int = 40) -> str:
 
 def usage(run: ReportedTaskRun) -> list[tuple[str, str]]:
     """(title, command or code); `transformers` only if it has a class for the head."""
-    snippets = [
-        ("On the command line", predict_command(run)),
-        ("In Python", python_code(run)),
-        ("In transformers", transformers_code(run)),
-    ]
-    if code := library_code(run.task_kind, str(run.folder)):
-        snippets.append((f"In {code[0]}", code[1]))
-    return [(title, code) for title, code in snippets if code]
+    snippets = [("On the command line", predict_command(run)), ("In Python", python_code(run))]
+    if code := transformers_code(run):
+        snippets.append(("In transformers", code))
+    if run.task_kind.output == "vectors":
+        code = f"SentenceTransformer({str(run.folder)!r}).encode(['How do I reset my password?'])"
+        code = f"from sentence_transformers import SentenceTransformer\n\n{code}"
+        snippets.append(("In sentence-transformers", code))
+    return snippets
 
 
 def predict_command(run: ReportedTaskRun) -> str:
@@ -372,10 +365,6 @@ def transformers_code(run: ReportedTaskRun) -> str:
     kind = run.task_kind
     if not run.has_transformers_class or kind.output not in HUB_TASKS:
         return ""
-    has_pipeline = kind.output in WITH_PIPELINE
-    code = {
-        "pipeline": HUB_TASKS[kind.output] if has_pipeline else None,
-        "arguments": PIPELINE_ARGUMENTS.get(kind.problem_type, ""),
-        "forward": "" if has_pipeline else forward_code(kind, run.has_double_heads),
-    }
+    pipeline = HUB_TASKS[kind.output] if kind.output in WITH_PIPELINE else None
+    code = {"pipeline": pipeline, "arguments": PIPELINE_ARGUMENTS.get(kind.problem_type, "")}
     return render("transformers.txt", run=run, kind=kind, folder=repr(str(run.folder)), **code).strip()
