@@ -152,12 +152,7 @@ def _score(
         for note in evaluated["notes"]:
             noted.setdefault(note, []).append(model.name)
     notes = [*(f"{', '.join(names)}: {note}" for note, names in noted.items()), *_degenerate_notes(models)]
-    return scores, _score_info(models[0], evaluated["task"], metric_for_best, chosen, notes)
-
-
-def _score_info(model: MeasuredModel, task: str, metric_for_best: str, split: str, notes: list[str]) -> dict[str, Any]:
-    """The fields of `comparison.json` about the scores."""
-    return {"task": task, "metric_for_best": metric_for_best, "split": split, "notes": notes}
+    return scores, {"task": evaluated["task"], "metric_for_best": metric_for_best, "split": chosen, "notes": notes}
 
 
 def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[str, Any]]:
@@ -174,7 +169,8 @@ def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[
     records = [recorded(each.folder) for each in of_task if (each.folder / RECORD).is_file()]
     if len({record.get("inputs", {}).get("data", {}).get("fingerprint") for record in records}) > 1:
         notes.append("the recorded scores are of different data: give data= to score all models on the same data")
-    return scores, _score_info(of_task[0], of_task[0].predictor.spec.name, metric_for_best, "dev", notes)
+    task = of_task[0].predictor.spec.name
+    return scores, {"task": task, "metric_for_best": metric_for_best, "split": "dev", "notes": notes}
 
 
 def _degenerate_notes(models: Sequence[MeasuredModel]) -> list[str]:

@@ -1,9 +1,8 @@
 """Any kind of model, opened for measurements (a run, a folder that `transformers` wrote, or an exported folder), and
 its timing: every model runs once per round, so that noise affects all of them equally."""
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -27,6 +26,7 @@ from hornbook.report.measured import EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
 from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.runtime import torch_settings_restored
 
 LARGEST_VALUES = {"length": 2**20, "rounds": 1_000_000, "threads": 1024, "batch_size": 1_000_000, "batch_threads": 1024}
 WARM_UP_ROUNDS = 5  # not counted: caches fill, kernels are chosen
@@ -60,7 +60,7 @@ class MeasuredModel:
         return 1 if self.predictor is None else self.predictor.task.group_size
 
     def with_threads(self, num_threads: int) -> "MeasuredModel":
-        """The model on this number of CPU threads, which only an ONNX session fixes; for torch see `torch_threads`."""
+        """The model on this number of CPU threads, which only an ONNX session fixes."""
         if not isinstance(self.model, OnnxModel):
             return self
         return replace(self, model=self.model.with_threads(num_threads))
@@ -170,16 +170,6 @@ def seconds_on_cpu(
         lambda i, model=model, of_model=of_model: model.outputs(of_model[i % len(of_model)])
         for model, of_model in zip(threaded, batches, strict=True)
     ]
-    with torch_threads(num_threads):
+    with torch_settings_restored():
+        torch.set_num_threads(num_threads)
         return time_interleaved(answers, num_rounds, on_progress, num_warm_up)
-
-
-@contextlib.contextmanager
-def torch_threads(num_threads: int) -> Iterator[None]:
-    """Sets the number of torch's CPU threads within the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -44,7 +44,7 @@ def write_card(folder: str | Path) -> Path:
 
 def _text(run: ReportedTaskRun) -> str:
     scores = [
-        (plain(split), formatting.metric_label(name), run.format_interval(name, score))
+        (plain(split), formatting.metric_label(name), formatting.score_with_interval(name, score))
         for split, scores in run.splits.items()
         for name, score in scores.items()
     ]

@@ -108,10 +108,6 @@ def format_score(point: dict | None) -> str:
     return f"{point['score']:.1f} ± {(point['high'] - point['low']) / 2:.1f}"
 
 
-def format_interval(score: dict) -> str:
-    return f"{score['value']:.1f}% ({score['low']:.1f} to {score['high']:.1f})"
-
-
 def format_losses(record: dict) -> str:
     """The held-out losses at the end of pre-training. `rtd_found` is reported as a fraction of the replaced tokens; the
     record has both as fractions of all tokens."""
@@ -148,13 +144,6 @@ def _tasks(results: dict) -> list[str]:
     return [name for name, task in results["tasks"].items() if task["has_data"]]
 
 
-def _task_titles(results: dict) -> list[str]:
-    return [
-        "mean",
-        *(f"{task}, {formatting.metric_label(results['tasks'][task]['metric'])}" for task in _tasks(results)),
-    ]
-
-
 def _scores(results: dict) -> Table:
     """The scores of every arm at every checkpoint, with the published ones below the arm."""
     rows = []
@@ -163,7 +152,8 @@ def _scores(results: dict) -> Table:
             if cells := _score_cells(results, name, share):
                 note = f"published: {arm['published']}" if share == 1 and arm["published"] else ""
                 rows.append(((arm["label"], note), f"{share:.4g}", *cells))
-    return Table(("arm", "fraction of the FLOPs", *_task_titles(results)), rows)
+    metrics = {task: formatting.metric_label(results["tasks"][task]["metric"]) for task in _tasks(results)}
+    return Table(("arm", "fraction of the FLOPs", "mean", *map(", ".join, metrics.items())), rows)
 
 
 def final_scores(results: dict) -> Table:
@@ -181,7 +171,7 @@ def _sentences(results: dict) -> Table:
     classifiers = {arm["label"]: arm["sentence_head"] for arm in results["arms"].values()}
     classifiers["shared-word classifier"] = results["shared_words"]
     rows = [
-        (name, *(format_interval(accuracies[task]) for task in ("nsp", "sop")))
+        (name, *("{value:.1f}% ({low:.1f} to {high:.1f})".format(**accuracies[task]) for task in ("nsp", "sop")))
         for name, accuracies in classifiers.items()
         if accuracies
     ]

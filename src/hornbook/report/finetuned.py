@@ -233,18 +233,12 @@ class ReportedTaskRun(ReportedRun):
             ("device", self.device_and_reason),
         ]
 
-    def format_score(self, name: str, value: float) -> str:
-        return formatting.score(name, value)
-
-    def format_interval(self, name: str, score: dict) -> str:
-        return formatting.score_with_interval(name, score)
-
     @property
     def dev_score_text(self) -> str:
         if not math.isfinite(number(self.dev_score.get("value"))):
             return ""
         name = self.metric_for_best
-        return f"{formatting.metric_label(name)} {self.format_interval(name, self.dev_score)}"
+        return f"{formatting.metric_label(name)} {formatting.score_with_interval(name, self.dev_score)}"
 
 
 def load_run(folder: str | Path) -> ReportedRun:
@@ -291,7 +285,6 @@ def describe_finetuned(run: ReportedTaskRun) -> dict:
 
 
 def describe_baseline(folder: Path) -> dict:
-    """Describes a baseline or a probe."""
     run, recorded = read_json(folder / "run.json"), read_json_if_exists(folder / "scores.json")
     splits = recorded["splits"] if recorded else {}
     request, data = run.get("request", {}), run.get("inputs", {}).get("data", {})
@@ -306,7 +299,7 @@ def describe_baseline(folder: Path) -> dict:
         "data": data.get("path"),
         "finished": bool(recorded),
         "scores": splits,
-        "result": _first_dev_score(scores),
+        "result": next(iter(scores.get("dev") or ()), "").partition(" (")[0],  # without the interval
         "lines": [
             ("method", method or ""),
             ("task", task or ""),
@@ -320,11 +313,6 @@ def describe_baseline(folder: Path) -> dict:
 
 def _score_lines(scores: dict[str, list[str]]) -> list[tuple[str, str]]:
     return [(f"{split} scores", "; ".join(texts)) for split, texts in scores.items()]
-
-
-def _first_dev_score(scores: dict[str, list[str]]) -> str:
-    """The first score of the validation split, without its interval."""
-    return next(iter(scores.get("dev") or ()), "").partition(" (")[0]
 
 
 def format_labels(labels: list[str], most: int = 40) -> str:

@@ -135,7 +135,10 @@ def _scores(run: ReportedTaskRun) -> Table:
     rows = [
         (
             formatting.metric_label(name) + (" (model selection)" if name == run.metric_for_best else ""),
-            *(run.format_interval(name, scores[name]) if name in scores else "" for scores in run.splits.values()),
+            *(
+                formatting.score_with_interval(name, scores[name]) if name in scores else ""
+                for scores in run.splits.values()
+            ),
         )
         for name in sorted(names, key=lambda name: name != run.metric_for_best)
     ]
