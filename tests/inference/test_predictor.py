@@ -212,7 +212,7 @@ def test_a_folder_of_transformers_gives_its_probabilities(hf_config, tiny_tokeni
     found = predictor.predict(texts)
     np.testing.assert_allclose([list(each.probabilities.values()) for each in found], wanted.numpy(), atol=1e-5)
     assert [each.label for each in found] == [config.id2label[i] for i in wanted.argmax(-1).tolist()]
-    assert predictor.num_truncated == 1 and predictor.spec.kind == "classification"
+    assert predictor.num_truncated == 1 and predictor.task.kind == "classification"
     pairs = [("the river", "a bridge"), ("bread", "?")]
     encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
     with torch.no_grad():

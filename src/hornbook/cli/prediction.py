@@ -161,7 +161,7 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
         inputs = read_input_rows(file, predictor.spec, log=log, **reading)
     else:
         items = [tuple(part.strip() for part in text.split("|||")) if "|||" in text else text for text in texts]
-        inputs = input_rows(items, predictor.spec.kind)
+        inputs = input_rows(items, predictor.task.kind)
     with counting_display("predicting") as show:
         predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
     if predictor.num_truncated:

@@ -116,7 +116,7 @@ def _check_tasks(models: Sequence[MeasuredModel], data: Any) -> None:
     of_task = [each for each in models if each.predictor is not None]
     for other in of_task[1:]:
         first, second = of_task[0].predictor.spec, other.predictor.spec
-        if (first.name, first.kind) != (second.name, second.kind):
+        if (first.name, first.task.kind) != (second.name, second.task.kind):
             raise ValueError(
                 f"{of_task[0].name} is for {first.name} and {other.name} for {second.name}, so their scores cannot be "
                 "compared: give models of one task"

@@ -89,8 +89,8 @@ def _open_finetuned(*kinds: str) -> Callable[[str | Path, str], Predictor]:
 
     def open_predictor(model: str | Path, device: str) -> Predictor:
         predictor = load_predictor(model, device)
-        if predictor.spec.kind not in kinds:
-            raise ValueError(f"{model} was fine-tuned for {predictor.spec.kind}, not for {kinds[0]}")
+        if predictor.task.kind not in kinds:
+            raise ValueError(f"{model} was fine-tuned for {predictor.task.kind}, not for {kinds[0]}")
         return predictor
 
     return open_predictor

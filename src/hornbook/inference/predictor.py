@@ -106,7 +106,7 @@ class Predictor:
         return predictions
 
     def _examples(self, items: Any) -> list[Example]:
-        return as_examples(items, self.spec.kind, self.spec.roles)
+        return as_examples(items, self.task.kind, self.spec.roles)
 
     def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
         """Yields the task and the indices of examples to predict together: a limited number, equally many choices."""
@@ -345,7 +345,7 @@ def _refuse_other_labels(of_data: set[str], of_model: tuple[str, ...]) -> None:
 
 
 SHARED_BY_MEMBERS: dict[str, Callable[[TaskModel], Any]] = {  # what the members of an ensemble must share
-    "their task kind": lambda member: member.spec.kind,
+    "their task kind": lambda member: member.spec.task.kind,
     "their labels": lambda member: member.spec.task.head_config.labels,
     "their problem type": lambda member: member.spec.task.head_config.problem_type,
     "how they encode pairs": lambda member: member.spec.task.head_config.pair_encoding,

@@ -255,7 +255,7 @@ def _model(folder: Path) -> dict:
         **sizes,
         "has_tokenizer": has_tokenizer,
         "task": task,
-        "task_kind": kind and kind.name,
+        "task_kind": kind and kind.kind,
         "labels": labels,
         "lines": [
             ("family", str(config.get("model_type") or "")),
@@ -279,7 +279,7 @@ def _head(folder: Path, config: dict) -> tuple[type[Task] | None, str | None, li
     fitting.sort(key=lambda kind: kind.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {} if kind is not None and kind.has_labels else {}
-    return kind, task.get("task") or (kind and kind.name), [str(labels[key]) for key in sorted(labels, key=int)]
+    return kind, task.get("task") or (kind and kind.kind), [str(labels[key]) for key in sorted(labels, key=int)]
 
 
 def _is_class_of(kind: type[Task], name: str) -> bool:

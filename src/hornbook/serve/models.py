@@ -61,7 +61,7 @@ class ServedModel:
         can_mask = self.tokenizer.mask_id is not None and not is_left_to_right
         names += ["tokens", "masking"] if can_mask else ["tokens"]
         names += ["forms"] if model is None else ["attention", "forms", "parameters"]
-        return {name: self.predictor.spec.kind if name == "predict" else None for name in names}
+        return {name: self.predictor.task.kind if name == "predict" else None for name in names}
 
     @staticmethod
     def _encoder_abilities(model: EncoderModel) -> list[str]:
@@ -88,7 +88,7 @@ class ServedModel:
         if self.predictor is not None:
             spec = self.predictor.spec
             labels = list(self.predictor.labels)
-            description["task"] = {"kind": spec.kind, "labels": labels, "has_pairs": bool(spec.has_pairs)}
+            description["task"] = {"kind": spec.task.kind, "labels": labels, "has_pairs": bool(spec.has_pairs)}
         return description
 
     @cached_property

@@ -14,8 +14,8 @@ from hornbook.tasks.records import SpanExample
 def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:
     """The tokens of the passage with the probability that the answer starts and ends there, and the answer. The
     probabilities are those of one model, so an ensemble is refused."""
-    if predictor.spec.kind != "spans":
-        raise ValueError(f"this model does not find answers in a passage: its task is {predictor.spec.kind}")
+    if predictor.task.kind != "spans":
+        raise ValueError(f"this model does not find answers in a passage: its task is {predictor.task.kind}")
     example = SpanExample("0", question, passage)
     if example.reason_unusable:
         raise ValueError(f"{example.reason_unusable}: give a question and a passage")

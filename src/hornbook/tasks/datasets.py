@@ -60,8 +60,8 @@ def _glue(name: str, layout: texts.PublishedTable, metrics: tuple[str, ...], lab
     return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
 
 
-def _custom(kind: type[Task]) -> RegisteredTask:
-    return RegisteredTask(kind.name, kind.name, kind.custom_layout, kind.default_metrics)
+def _custom(task_class: type[Task]) -> RegisteredTask:
+    return RegisteredTask(task_class.kind, task_class.kind, task_class.custom_layout, task_class.default_metrics)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
@@ -133,9 +133,9 @@ def find_task(name: str) -> RegisteredTask:
     raise ValueError(f"unknown task '{name}'; {hint}")
 
 
-def register(kind: type[Task]) -> None:
+def register(task_class: type[Task]) -> None:
     """Makes a kind of task known under its name, also for users' own files (`--task NAME`)."""
-    KINDS[kind.name], KNOWN[kind.name] = kind, _custom(kind)
+    KINDS[task_class.kind], KNOWN[task_class.kind] = task_class, _custom(task_class)
 
 
 def _letters(name: str) -> str:

@@ -40,11 +40,6 @@ class TaskSpec:
     reason: dict | None = None
     graph: dict[str, str] | None = None
 
-    @property
-    def kind(self) -> str:
-        """The name of the kind of task."""
-        return self.task.name
-
 
 def head_config_for(data: DataSet, **options: Any) -> HeadConfig:
     """The model output that the data needs. `options` are those of `HeadOptions`."""
@@ -53,14 +48,14 @@ def head_config_for(data: DataSet, **options: Any) -> HeadConfig:
 
 def make_task(registered: RegisteredTask, data: DataSet, head_config: HeadConfig) -> TaskSpec:
     """The task for a registry entry, its data and the model output."""
-    kind = KINDS[data.kind]
+    task_class = KINDS[data.kind]
     first = next(example for split in data.splits.values() for example in split)
-    task = kind.build(head_config, kind.details_for(registered, data))
+    task = task_class.build(head_config, task_class.details_for(registered, data))
     return TaskSpec(registered.name, task, data.scheme, has_pairs=first.has_pair, roles=data.roles or None)
 
 
 def save_task(folder: Path, spec: TaskSpec) -> None:
-    record = {"task": spec.name, "kind": spec.kind} | {name: getattr(spec, name) for name in SAVED}
+    record = {"task": spec.name, "kind": spec.task.kind} | {name: getattr(spec, name) for name in SAVED}
     write_json(folder / TASK_FILE, record | spec.task.details())
 
 
@@ -68,16 +63,16 @@ def load_task(folder: Path, head_config: HeadConfig) -> TaskSpec:
     """The task of a run folder; for a folder written by `transformers`, the task inferred from its head."""
     file = folder / TASK_FILE
     if not file.is_file():
-        kind = kind_for(head_config)
-        return TaskSpec(kind.name, kind.build(head_config, {}))
+        task = kind_for(head_config).build(head_config, {})
+        return TaskSpec(task.kind, task)
     details = read_json(file)
     if details.get("kind") not in list(KINDS):
         raise ValueError(f"{file} has no valid 'kind', so it was not written by a run or was changed; restore it")
     with refusing_damage(file):
-        kind, columns = KINDS[details["kind"]], details.get("columns") or {}
+        columns = details.get("columns") or {}
         if not columns.keys() <= COLUMNS or not all(isinstance(name, str) for name in columns.values()):
             raise ValueError("its columns are not names of text, pair and label")
-        task = kind.build(head_config, details)
-        if not all(each in (*kind.default_metrics, *kind.other_metrics) for each in task.metrics):
-            raise ValueError(f"its metrics are not those of {kind.name}")
-        return TaskSpec(details.get("task", kind.name), task, **{name: details.get(name) for name in SAVED})
+        task = KINDS[details["kind"]].build(head_config, details)
+        if not all(each in (*task.default_metrics, *task.other_metrics) for each in task.metrics):
+            raise ValueError(f"its metrics are not those of {task.kind}")
+        return TaskSpec(details.get("task", task.kind), task, **{name: details.get(name) for name in SAVED})

@@ -44,7 +44,7 @@ class Task:
     """A task, with its model output and metrics; a subclass is a kind of task."""
 
     # ---- the kind
-    name: ClassVar[str] = ""
+    kind: ClassVar[str] = ""  # its name, such as "classification"
     description: ClassVar[str] = ""  # what it predicts
     accepted_inputs: ClassVar[str]  # the inputs that `predict` takes, for error messages
     example: ClassVar[type[Example]]
@@ -217,7 +217,7 @@ class Task:
         """The baseline that gives every input the most frequent label, with its frequency as the probability."""
         constant = self.best_constant([example.gold for example in train])
         if constant is None:
-            raise ValueError(f"{self.name} has no majority baseline here: use the tfidf baseline")
+            raise ValueError(f"{self.kind} has no majority baseline here: use the tfidf baseline")
         return constant[1]
 
     def degenerate(self, examples: Sequence[Example], predictions: list) -> str | None:

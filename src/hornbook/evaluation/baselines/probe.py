@@ -126,7 +126,7 @@ def _check(task: Task, method: str, pooling: str | None) -> None:
     if pooling not in (None, "cls", "lasttoken", "mean"):
         raise ValueError(f"pooling must be cls, lasttoken or mean, not '{pooling}'")
     if task.label_scope == "passage":
-        raise ValueError(f"there is no probe for {task.name}: fine-tune with layers.frozen=-1 to train only the head")
+        raise ValueError(f"there is no probe for {task.kind}: fine-tune with layers.frozen=-1 to train only the head")
     if method == "bilstm" and task.label_scope != "word":
         raise ValueError("the BiLSTM probe is for tagging: use method='logistic' for this task")
     if task.label_scope == "word" and pooling is not None:

@@ -28,7 +28,7 @@ def fit_vectors(labelled: Labelled, source: str | None, model: str | None, log: 
     `model`."""
     task = labelled.spec.task
     if task.label_scope == "passage":
-        raise ValueError(f"the vectors baseline does not predict {task.name}: use the tfidf baseline")
+        raise ValueError(f"the vectors baseline does not predict {task.kind}: use the tfidf baseline")
     all_examples = (each for split in labelled.data.splits.values() for each in split)
     average = averages(source, model, all_examples, log)
     if task.label_scope == "text":

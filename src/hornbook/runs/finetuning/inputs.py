@@ -181,8 +181,7 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
     seed = parsed(str(request.all_overrides().get("runtime.seed", 0)), int, "runtime.seed")
     options = {name: getattr(request, name) for name in ("text", "pair", "label", "delimiter", "encoding", "strict")}
     dataset = read(request.task, data, **options, seed=seed)
-    kind = KINDS[dataset.kind]
-    dataset = replace(dataset, notes=tuple(hints(dataset)))
+    task_class, dataset = KINDS[dataset.kind], replace(dataset, notes=tuple(hints(dataset)))
     for message in (*dataset.messages, *problem_lines(dataset.problems.to_dict()), *dataset.notes):
         log(message)
     if not dataset.splits.get("train"):
@@ -193,18 +192,18 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
                 "file"
             )
         raise ValueError("the data has no training split: add a train file next to the dev file")
-    kind.refuse_training(dataset)
+    task_class.refuse_training(dataset)
     dev = dataset.splits.get("dev", [])
     num_scored = sum(is_scored(example, registered) for example in dev)
     if not num_scored:
         raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
-    if num_scored < kind.min_scored:
+    if num_scored < task_class.min_scored:
         raise ValueError(
-            f"dev has {num_scored} example with a label, and {kind.name} is scored on at least {kind.min_scored}: give "
+            f"dev has {num_scored} example with a label, and {task_class.kind} is scored on at least {task_class.min_scored}: give "
             "more examples"
         )
     if num_scored < len(dev):
-        log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{kind.unscored_hint}")
+        log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{task_class.unscored_hint}")
     return registered, dataset
 
 
@@ -287,7 +286,7 @@ def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> E
         raise ValueError("graph= has no effect without reason=: give reason='kagnet', or leave it out")
     if not task.marks:
         raise ValueError(
-            f"graph= is for entity-typing, relation and multiple choice, not for {task.name}: leave it out"
+            f"graph= is for entity-typing, relation and multiple choice, not for {task.kind}: leave it out"
         )
     return open_linker(graph, pretrained)
 
@@ -320,7 +319,7 @@ def _settings(
         settings = configuration.with_overrides(settings, {"optimizer.eps": eps})
         log(f"optimizer.eps={eps:g}: the loss is a mean over {len(data.labels):,} labels")
     needs_dropout = (
-        registered.kind == Similarity.name and train[0].pair is None and settings.task.embedding_teacher is None
+        registered.kind == Similarity.kind and train[0].pair is None and settings.task.embedding_teacher is None
     )
     if not needs_dropout or has_dropout(with_dropout(pretrained.config, settings.layers.dropout)):
         return settings

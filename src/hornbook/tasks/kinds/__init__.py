@@ -12,8 +12,8 @@ from hornbook.tasks.kinds.tagging import Tagging
 from hornbook.tasks.task import Task
 
 KINDS: dict[str, type[Task]] = {
-    kind.name: kind
-    for kind in (Classification, MultiLabel, Regression, Spans, Tagging, Choice, Similarity, EntityTyping, Relation)
+    each.kind: each
+    for each in (Classification, MultiLabel, Regression, Spans, Tagging, Choice, Similarity, EntityTyping, Relation)
 }
 
 

@@ -37,7 +37,7 @@ class ChoicePrediction:
 class Choice(Task):
     """Multiple choice with `num_choices` choices for every question."""
 
-    name = "choice"
+    kind = "choice"
     description = "one of several choices"
     accepted_inputs = "a (context, choices), a (context, choice, choice, …), or a dictionary with context and choices"
     example = ChoiceExample

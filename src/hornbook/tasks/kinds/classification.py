@@ -56,7 +56,7 @@ class ClassPrediction:
 
 @dataclass(frozen=True)
 class Classification(SequenceTask):
-    name = "classification"
+    kind = "classification"
     description = "one label per text"
     custom_layout = CustomTexts("single_label_classification")
     default_metrics = ("accuracy", "macro_f1", "matthews")

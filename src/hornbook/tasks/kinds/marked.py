@@ -104,7 +104,7 @@ def with_entities(
 class Relation(Marked, Classification):
     """`macro_f1` is that of SemEval-2010 task 8: over relations, in the right direction, without `Other`."""
 
-    name = "relation"
+    kind = "relation"
     description = "the relation between two marked mentions"
     accepted_inputs = (
         "a text with [HD] around the first and [TL] around the second mention, or a dictionary with tokens, h and t"
@@ -133,7 +133,7 @@ class Relation(Marked, Classification):
 
 @dataclass(frozen=True)
 class EntityTyping(Marked, MultiLabel):
-    name = "entity-typing"
+    kind = "entity-typing"
     description = "the types of a marked mention"
     accepted_inputs = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)

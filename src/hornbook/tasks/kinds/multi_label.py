@@ -32,7 +32,7 @@ MIN_DEV_EXAMPLES = 200  # dev examples to choose a threshold on
 
 @dataclass(frozen=True)
 class MultiLabel(SequenceTask):
-    name = "multi-label"
+    kind = "multi-label"
     description = "any number of labels per text"
     problem_type = "multi_label_classification"
     custom_layout = CustomTexts("multi_label_classification")

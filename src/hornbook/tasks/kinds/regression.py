@@ -25,7 +25,7 @@ STSB_RANGE = (0.0, 5.0)
 
 @dataclass(frozen=True)
 class Regression(SequenceTask):
-    name = "regression"
+    kind = "regression"
     description = "one number per text"
     problem_type = "regression"
     custom_layout = CustomTexts("regression")

@@ -51,7 +51,7 @@ class SimilarityPrediction:
 class Similarity(Task):
     """`score_range`: the lowest and highest score of the training split, which become cosines of 0 and 1."""
 
-    name = "similarity"
+    kind = "similarity"
     description = "vectors that are similar for similar texts"
     accepted_inputs = "a (text, pair), or a dictionary with text and pair"
     example = SimilarityExample

@@ -77,7 +77,7 @@ class Spans(Task):
     """Extractive question answering. Defaults as published: questions of at most 64 tokens, a window every 128 tokens,
     answers of at most 30 tokens."""
 
-    name = "spans"
+    kind = "spans"
     description = "an answer span in the text"
     accepted_inputs = "a (question, passage), or a dictionary with question and passage"
     example = SpanExample

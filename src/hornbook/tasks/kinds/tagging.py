@@ -46,7 +46,7 @@ class TagPrediction:
 class Tagging(Task):
     """Tags are in BIO if they mark entities, otherwise plain, such as parts of speech."""
 
-    name = "tagging"
+    kind = "tagging"
     description = "one tag per word"
     accepted_inputs = "a text, or a list of words"
     example = TaggedExample
