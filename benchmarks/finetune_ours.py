@@ -8,7 +8,7 @@ from finetune_data import Recipe
 
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder
-from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs
 from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import open_and_run, run_once

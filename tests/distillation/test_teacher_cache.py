@@ -23,7 +23,7 @@ from hornbook.runs.distillation.teacher import Teacher, open_teacher
 from hornbook.runs.distillation.teacher_cache import TeacherCache, open_teacher_cache
 from hornbook.runs.finetuning import job as expected
 from hornbook.runs.finetuning.finetune import finetune
-from hornbook.runs.finetuning.inputs import Inputs, open_inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs, open_inputs
 from hornbook.runs.finetuning.job import TaskBatches, with_teacher
 from hornbook.runs.finetuning.layers import with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
@@ -62,13 +62,13 @@ def teacher(tmp_path_factory, encoder, data) -> Path:
     return finetune(encoder, data, out=tmp_path_factory.mktemp("t") / "run", epochs=1, overrides=ONCE, **QUIET).out
 
 
-def opened(student: Path, teacher: Path, data: Path, task: str, overrides: dict) -> tuple[Inputs, Teacher]:
+def opened(student: Path, teacher: Path, data: Path, task: str, overrides: dict) -> tuple[FinetuneInputs, Teacher]:
     request = FinetuneRequest(str(student), task, str(data), overrides=ONCE | overrides, teacher=str(teacher))
     opened_teacher = open_teacher(str(teacher))
     return open_inputs(request, data, lambda words: None, teacher=opened_teacher), opened_teacher
 
 
-def kept_of(inputs: Inputs, teacher: Teacher, folder: Path, on_progress=lambda status: None) -> TeacherCache:
+def kept_of(inputs: FinetuneInputs, teacher: Teacher, folder: Path, on_progress=lambda status: None) -> TeacherCache:
     inputs = dataclasses.replace(inputs, teacher=teacher)
     return open_teacher_cache(
         inputs, choose_runtime(inputs.settings.runtime, 0.0), folder, on_progress, lambda words: None

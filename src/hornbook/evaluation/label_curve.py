@@ -27,7 +27,7 @@ from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import SCORES, Log, ignore
 from hornbook.metrics.confidence_intervals import mean_interval
-from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
+from hornbook.runs.finetuning.inputs import FinetuneInputs, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import clean_up, run_once
 from hornbook.tasks.records import Example
@@ -117,7 +117,7 @@ class _Curve:
 
     out: Path
     request: FinetuneRequest
-    inputs: Inputs
+    inputs: FinetuneInputs
     methods: Sequence[str]
     sizes: Sequence[int]
     seeds: int
@@ -213,7 +213,7 @@ def _train(
     method: str,
     folder: Path,
     request: FinetuneRequest,
-    inputs: Inputs,
+    inputs: FinetuneInputs,
     examples: list[Example],
     on_progress: OnProgress,
 ) -> None:

@@ -20,7 +20,7 @@ from hornbook.evaluation.baselines.vectors import fit_vectors
 from hornbook.files import absolute
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, ignore
-from hornbook.runs.finetuning.inputs import Labelled, open_labelled
+from hornbook.runs.finetuning.inputs import LabelledTask, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.runs.finetuning.single_run import open_and_run
@@ -82,7 +82,7 @@ def baseline_labelled(
     name: str,
     out: Path,
     request: FinetuneRequest,
-    labelled: Labelled,
+    labelled: LabelledTask,
     *,
     word_vectors: str | Path | None = None,
     log: Log = ignore,

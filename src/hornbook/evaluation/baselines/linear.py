@@ -13,7 +13,7 @@ import numpy as np
 
 from hornbook.lifecycle.run_folder import Log
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.runs.finetuning.inputs import Labelled
+from hornbook.runs.finetuning.inputs import LabelledTask
 from hornbook.tasks.task import Predict, Task
 from hornbook.train.randomness import sample_of
 
@@ -34,7 +34,7 @@ class Fitted(NamedTuple):
     params: dict[str, Any]  # C (multi-label: one per class; one class only: none), or alpha of ridge regression
 
 
-def fit_texts(labelled: Labelled, features: Callable[[list], Matrix]) -> tuple[Predict, dict[str, Any]]:
+def fit_texts(labelled: LabelledTask, features: Callable[[list], Matrix]) -> tuple[Predict, dict[str, Any]]:
     """A linear model on the `features` of examples: the function that predicts, and what was fitted."""
     task, train, seed = labelled.spec.task, labelled.train, labelled.settings.runtime.seed
     model = fit_labels(task, features(train), task.targets(train), seed)

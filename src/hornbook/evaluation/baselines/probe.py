@@ -17,7 +17,7 @@ from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import Log, ignore
-from hornbook.runs.finetuning.inputs import Inputs, open_inputs, refuse_without_baselines
+from hornbook.runs.finetuning.inputs import FinetuneInputs, open_inputs, refuse_without_baselines
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.tasks.encoded import EncodedExamples
@@ -82,7 +82,7 @@ def with_defaults(request: FinetuneRequest) -> FinetuneRequest:
 def probe_inputs(
     out: Path,
     request: FinetuneRequest,
-    inputs: Inputs,
+    inputs: FinetuneInputs,
     *,
     method: Method = "logistic",
     layers: str = DEFAULT_LAYERS,
@@ -133,7 +133,7 @@ def _check(task: Task, method: str, pooling: str | None) -> None:
         raise ValueError("words are read at their first token and are not pooled: leave pooling out")
 
 
-def _vectors(inputs: Inputs, encoded: EncodedExamples, layers: Layers, pooling: Pooling) -> np.ndarray:
+def _vectors(inputs: FinetuneInputs, encoded: EncodedExamples, layers: Layers, pooling: Pooling) -> np.ndarray:
     """One feature row per sequence. Separately encoded pairs u, v give one row [u, v, |u - v|, u * v] per pair; pairs
     encoded in both orders give the sum."""
     vectors = np.zeros((len(encoded.ids), layers.width(inputs.pretrained.config.width)), np.float32)
@@ -147,7 +147,7 @@ def _vectors(inputs: Inputs, encoded: EncodedExamples, layers: Layers, pooling: 
     return np.concatenate([u, v, np.abs(u - v), u * v], 1)
 
 
-def _fit(inputs: Inputs, vectors: np.ndarray, encoded: EncodedExamples) -> Fitted:
+def _fit(inputs: FinetuneInputs, vectors: np.ndarray, encoded: EncodedExamples) -> Fitted:
     task, seed = inputs.spec.task, inputs.settings.runtime.seed
     # Each choice is classified as right or wrong; the likeliest per question is chosen.
     if task.label_scope == "choice":
@@ -156,7 +156,7 @@ def _fit(inputs: Inputs, vectors: np.ndarray, encoded: EncodedExamples) -> Fitte
     return fit_labels(task, vectors, encoded.labels[:: encoded.group_size], seed)
 
 
-def _tag_by_word(out: Path, inputs: Inputs, layers: Layers, log: Log) -> TaskResult:
+def _tag_by_word(out: Path, inputs: FinetuneInputs, layers: Layers, log: Log) -> TaskResult:
     """Logistic regression at each word's first token."""
     encoded, width = inputs.encoded_train, layers.width(inputs.pretrained.config.width)
     positions = [

@@ -13,7 +13,7 @@ from typing import Any
 from hornbook.files import write_json
 from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, recorded
-from hornbook.runs.finetuning.inputs import Labelled
+from hornbook.runs.finetuning.inputs import LabelledTask
 from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
 from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
 from hornbook.tasks.records import DataSet, Example
@@ -37,7 +37,7 @@ def start_run(
 
 
 def finish(
-    out: Path, inputs: Labelled, predict: Callable[[str, list[Example]], list], fitted: dict[str, Any]
+    out: Path, inputs: LabelledTask, predict: Callable[[str, list[Example]], list], fitted: dict[str, Any]
 ) -> TaskResult:
     """Scores `predict`, which takes the name of a split and its examples, on every labelled split; writes results."""
     scored = score_splits(inputs, predict)

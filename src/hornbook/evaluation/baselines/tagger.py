@@ -23,7 +23,7 @@ from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.lifecycle.run_folder import Log
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.heads import to_padded
-from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs
 from hornbook.runs.finetuning.job import TaskBatches, with_steps
 from hornbook.runs.finetuning.scores import TaskResult
 from hornbook.tasks.encoded import EncodedExamples
@@ -64,7 +64,7 @@ class Tagger(nn.Module):
 
 
 def fit_tagger(
-    out: Path, inputs: Inputs, layers: Layers, runtime: Runtime, on_progress: OnProgress, log: Log
+    out: Path, inputs: FinetuneInputs, layers: Layers, runtime: Runtime, on_progress: OnProgress, log: Log
 ) -> TaskResult:
     """Trains the tagger in the folder `out`, or resumes its training, and scores it."""
     splits: dict[str, tuple[list[Example], EncodedExamples]] = {
@@ -111,7 +111,7 @@ def fit_tagger(
 
 
 def _write_words(
-    file: Path, inputs: Inputs, layers: Layers, splits: dict[str, tuple[list[Example], EncodedExamples]]
+    file: Path, inputs: FinetuneInputs, layers: Layers, splits: dict[str, tuple[list[Example], EncodedExamples]]
 ) -> tuple[np.ndarray, dict[str, EncodedExamples]]:
     """Writes the features of every word's first token; returns them, and the sentences of each split as row numbers."""
     numbered, num_words = {}, 0

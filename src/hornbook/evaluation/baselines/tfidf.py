@@ -10,7 +10,7 @@ import numpy as np
 
 from hornbook.evaluation.baselines.linear import fit_texts
 from hornbook.models.head_config import MASKED_LOGIT
-from hornbook.runs.finetuning.inputs import Labelled
+from hornbook.runs.finetuning.inputs import LabelledTask
 from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction
 from hornbook.tasks.kinds.tagging import TagPrediction
@@ -23,7 +23,7 @@ QUESTION_WORD_PENALTY = 100.0  # for each question word inside the answer
 RARITY_WEIGHT = 0.1  # of the rarity of the answer's words, relative to question words around it
 
 
-def fit_tfidf(labelled: Labelled) -> tuple[Predict, dict[str, Any]]:
+def fit_tfidf(labelled: LabelledTask) -> tuple[Predict, dict[str, Any]]:
     """The function that predicts, and what was fitted."""
     task, train = labelled.spec.task, labelled.train
     if task.label_scope == "text":

@@ -12,7 +12,7 @@ from hornbook.evaluation.baselines.tfidf import TOKEN, nearest_choice
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.run_folder import Log
-from hornbook.runs.finetuning.inputs import Labelled
+from hornbook.runs.finetuning.inputs import LabelledTask
 from hornbook.tasks.encoded import softmax
 from hornbook.tasks.kinds.tagging import TagPrediction
 from hornbook.tasks.records import Example, TaggedExample, TextExample
@@ -23,7 +23,9 @@ NEIGHBOURS = 1  # words on either side whose vectors are concatenated with a wor
 Average = Callable[[Sequence[str]], np.ndarray]  # texts to rows
 
 
-def fit_vectors(labelled: Labelled, source: str | None, model: str | None, log: Log) -> tuple[Predict, dict[str, Any]]:
+def fit_vectors(
+    labelled: LabelledTask, source: str | None, model: str | None, log: Log
+) -> tuple[Predict, dict[str, Any]]:
     """The function that predicts, and what was fitted. The vectors come from the file `source` or, if it is None, from
     `model`."""
     task = labelled.spec.task
@@ -38,7 +40,7 @@ def fit_vectors(labelled: Labelled, source: str | None, model: str | None, log: 
     return nearest_choice(task, lambda context, choices: cosines(average, choices, context)), {}
 
 
-def _fit_words(labelled: Labelled, average: Average, log: Log) -> tuple[Predict, dict[str, Any]]:
+def _fit_words(labelled: LabelledTask, average: Average, log: Log) -> tuple[Predict, dict[str, Any]]:
     """Logistic regression on the concatenated vectors of a word and its neighbours."""
     labels, train = labelled.spec.task.head_config.labels, labelled.train
     label_ids = {label: i for i, label in enumerate(labels)}

@@ -21,7 +21,7 @@ from hornbook.lifecycle.requests import refuse_other_source
 from hornbook.lifecycle.run_folder import Log, recorded
 from hornbook.runs.augmentation.copies import CHUNK, Augmenter, open_masked_lm
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs
 from hornbook.runs.finetuning.record import AUGMENTED
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import Example
@@ -31,7 +31,7 @@ from hornbook.train.runtime import choose_runtime, configure_torch
 LINES = "augmented.jsonl"
 
 
-def with_copies(inputs: Inputs, out: Path, on_progress: OnProgress, log: Log) -> Inputs:
+def with_copies(inputs: FinetuneInputs, out: Path, on_progress: OnProgress, log: Log) -> FinetuneInputs:
     """The inputs with `augment.copies` copies per text, which are made in the folder `out` or read from it."""
     settings, seed = inputs.settings.augment, inputs.settings.runtime.seed
     if not settings.copies:

@@ -19,7 +19,7 @@ from hornbook.objectives.distillation.task import TaskDistillation
 from hornbook.report.formatting import duration
 from hornbook.report.run_files import STAGE_FILE, STAGES
 from hornbook.runs.distillation.teacher import refuse_other_vocabulary
-from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs
 from hornbook.runs.finetuning.job import NUM_TIMED, expected_seconds, log_where_it_resumes, with_steps
 from hornbook.runs.finetuning.settings import TaskDistillationSettings
 from hornbook.runs.model_files import read_projections
@@ -34,7 +34,7 @@ from hornbook.train.runtime import Runtime
 from hornbook.train.step_timing import LONG_RUN, MEASURING, num_to_time
 
 
-def with_projections(inputs: Inputs, folder: Path, log: Log) -> Inputs:
+def with_projections(inputs: FinetuneInputs, folder: Path, log: Log) -> FinetuneInputs:
     """The inputs with the projections that the student in `folder` learned on plain text, if a stage uses any."""
     stages = inputs.settings.objective.stages(is_task=True)
     pairs = [pair_for(recipe, inputs.pretrained, inputs.teacher.model) for recipe in stages]
@@ -50,7 +50,7 @@ def with_projections(inputs: Inputs, folder: Path, log: Log) -> Inputs:
     return replace(inputs, projections=projections)
 
 
-def check_teacher(inputs: Inputs, log: Log) -> None:
+def check_teacher(inputs: FinetuneInputs, log: Log) -> None:
     """Raises a `ValueError` unless the teacher has a head for the same task and labels, the same vocabulary if anything
     is matched per token, and the quantities that each stage matches. Warns if it was fine-tuned on another published
     data set: labels with equal names, such as 0 and 1, may differ in meaning."""
@@ -93,12 +93,12 @@ def check_teacher(inputs: Inputs, log: Log) -> None:
 
 def run_earlier_stages(
     out: Path,
-    inputs: Inputs,
+    inputs: FinetuneInputs,
     runtime: Runtime,
     build: Callable[..., tuple[TrainingJob, Transformer]],
     on_progress: OnProgress,
     log: Log,
-) -> Inputs:
+) -> FinetuneInputs:
     """Logs the expected time of all stages, then runs or resumes all but the last. `build` makes the job and the
     student of a stage from its inputs and index. Returns the inputs of the last stage."""
     settings = inputs.settings
@@ -144,7 +144,7 @@ def _stage_message(number: int, stages: Sequence[StageRecipe], settings: TaskDis
     return f"stage {number} of {len(stages)}: {terms}, {epochs} at learning rate {settings.optimizer.lr:g}"
 
 
-def _seconds_left(folder: Path, job: TrainingJob, inputs: Inputs, runtime: Runtime) -> float:
+def _seconds_left(folder: Path, job: TrainingJob, inputs: FinetuneInputs, runtime: Runtime) -> float:
     """The expected time of the steps of a stage that are not done yet."""
     checkpoints, num_steps = Checkpoints(folder), inputs.settings.schedule.steps
     if checkpoints.is_trained(num_steps):

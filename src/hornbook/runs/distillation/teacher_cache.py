@@ -28,7 +28,7 @@ from hornbook.objectives.distillation.task import (
     needed_columns,
 )
 from hornbook.report.formatting import size
-from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.objective import TaskObjective
 from hornbook.train.job import OnProgress, preparation_progress
@@ -120,7 +120,7 @@ def _select(rows: np.ndarray, stored: Mapping[str, int], requested: Mapping[str,
     return np.ascontiguousarray(rows if mask.all() else rows[:, mask])
 
 
-def cache_plan(inputs: Inputs) -> tuple[EncodedExamples, TeacherColumns] | None:
+def cache_plan(inputs: FinetuneInputs) -> tuple[EncodedExamples, TeacherColumns] | None:
     """The training examples in the teacher's tokens, and the teacher outputs that `objective.cache` stores; None if it
     stores none. Raises a `ValueError` if they would take more than `objective.cache_gigabytes`."""
     names = _names(inputs)
@@ -143,7 +143,7 @@ def _num_bytes(encoded: EncodedExamples, columns: TeacherColumns) -> int:
 
 
 def open_teacher_cache(
-    inputs: Inputs, runtime: Runtime, folder: Path, on_progress: OnProgress, log: Log
+    inputs: FinetuneInputs, runtime: Runtime, folder: Path, on_progress: OnProgress, log: Log
 ) -> TeacherCache | None:
     """The cache of teacher outputs that `objective.cache` requests, or None; missing outputs are computed."""
     plan = cache_plan(inputs)
@@ -163,7 +163,7 @@ def open_teacher_cache(
     return cache
 
 
-def _names(inputs: Inputs) -> set[str]:
+def _names(inputs: FinetuneInputs) -> set[str]:
     """Names of the columns to cache for all stages. A stage that needs more than `objective.cache` allows runs the
     teacher instead. The logits of a teacher with another vocabulary, which cannot run on the student's batches, are
     always cached."""

@@ -9,7 +9,7 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.summary import length_quantiles, summarize
 
 if TYPE_CHECKING:
-    from hornbook.runs.finetuning.inputs import Inputs
+    from hornbook.runs.finetuning.inputs import FinetuneInputs
     from hornbook.runs.finetuning.record import FinetuneRequest
 
 AUTO = "auto"  # the built-in model for the language of the texts
@@ -102,7 +102,7 @@ def _with_training_time(request: "FinetuneRequest", data: Any, num_runs: int, lo
     return summarize(inputs.data) | {"tokens": _tokens(inputs), "training": training}
 
 
-def _tokens(inputs: "Inputs") -> dict[str, Any]:
+def _tokens(inputs: "FinetuneInputs") -> dict[str, Any]:
     """Sequence lengths including special tokens, each window counted separately."""
     tokens: dict[str, Any] = {}
     for split, encoded in (("train", inputs.encoded_train), ("dev", inputs.encoded_dev)):

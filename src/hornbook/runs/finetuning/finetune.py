@@ -25,7 +25,7 @@ from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, ignore, record
 from hornbook.runs.augmentation.stored_copies import with_copies
 from hornbook.runs.distillation.task_stages import check_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.inputs import Inputs, check_request, open_inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs, check_request, open_inputs
 from hornbook.runs.finetuning.job import with_steps
 from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.finetuning.record import (
@@ -180,7 +180,7 @@ def graph_overrides(reason: str | None, graph: str | Path | None, vectors: str |
 
 def checked_inputs(
     request: FinetuneRequest, data: Any, loaded: tuple[nn.Module, Tokenizer] | None, teacher: Teacher | None, log: Log
-) -> Inputs:
+) -> FinetuneInputs:
     """Data, model and settings of a run; raises a `ValueError` if the teacher does not fit them."""
     inputs = open_inputs(request, data, log, loaded, teacher)
     if teacher is not None:

@@ -51,7 +51,7 @@ SIMCSE_DROPOUT = 0.02  # the 0.1 of Gao et al. 2021 harms a model that was pre-t
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledTask:
     """The labelled data of a task. The no-answer threshold is chosen on `threshold_split`, held out of train."""
 
     registered: RegisteredTask
@@ -77,7 +77,7 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Inputs(Labelled):
+class FinetuneInputs(LabelledTask):
     """Everything a run needs, read once for all trials of a sweep.
 
     `copies` are augmented examples that are added to train (`runs.augmentation`). `projections` map a student's hidden
@@ -119,14 +119,14 @@ class Inputs(Labelled):
         """The training examples encoded with another model's tokenizer and length limit."""
         return self.spec.task.encode(self.train_examples, tokenizer, self._max_length(max_positions))
 
-    def with_request(self, request: FinetuneRequest) -> "Inputs":
+    def with_request(self, request: FinetuneRequest) -> "FinetuneInputs":
         """The same data and model with the settings of another request, such as its learning rate or seed."""
         request = replace(request, model=request.model or self.request.model)
         settings = _settings(self.registered, self.pretrained, self.data, request, ignore)
         train, threshold_split = training_split(self.data, self.registered, settings)
         return self.replaced(request=request, settings=settings, train=train, threshold_split=threshold_split)
 
-    def replaced(self, **changes: Any) -> "Inputs":
+    def replaced(self, **changes: Any) -> "FinetuneInputs":
         """A copy with other values, which shares the encoded dev split and, if it is the same, the training split. They
         are encoded here if necessary, so that all copies of these inputs share them."""
         other = replace(self, **changes)
@@ -199,8 +199,8 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
         raise ValueError("the data has no dev examples to validate on: give a dev file with labels, or more examples")
     if num_scored < task_class.min_scored:
         raise ValueError(
-            f"dev has {num_scored} example with a label, and {task_class.kind} is scored on at least {task_class.min_scored}: give "
-            "more examples"
+            f"dev has {num_scored} example with a label, and {task_class.kind} is scored on at least "
+            f"{task_class.min_scored}: give more examples"
         )
     if num_scored < len(dev):
         log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{task_class.unscored_hint}")
@@ -218,7 +218,7 @@ def open_inputs(
     log: Log,
     loaded: tuple[nn.Module, Tokenizer] | None = None,
     teacher: Teacher | None = None,
-) -> Inputs:
+) -> FinetuneInputs:
     """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `loaded` is the
     model with its tokenizer if it is already loaded."""
     check_request(request, needs_folder=loaded is None)
@@ -259,7 +259,7 @@ def open_inputs(
     if linker is not None:
         spec = replace(spec, graph={"folder": str(linker.graph.folder.resolve()), "fingerprint": linker.fingerprint})
     train, threshold_split = training_split(dataset, registered, settings)
-    return Inputs(
+    return FinetuneInputs(
         registered=registered,
         data=dataset,
         settings=settings,
@@ -352,14 +352,14 @@ def refuse_without_baselines(task: str) -> None:
         raise ValueError(f"there are no baselines and probes for {task}: score other models with hornbook evaluate")
 
 
-def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> Labelled:
+def open_labelled(request: FinetuneRequest, data: Any, log: Log) -> LabelledTask:
     """Reads the examples that fine-tuning would train on for the same request, without a model."""
     refuse_without_baselines(request.task)
     check_request(request)
     registered, dataset = read_labelled(request, data, log)
     settings = settings_for(registered, None, request.all_overrides())
     spec = make_task(registered, dataset, head_config_for(dataset))
-    return Labelled(registered, dataset, settings, spec, *training_split(dataset, registered, settings))
+    return LabelledTask(registered, dataset, settings, spec, *training_split(dataset, registered, settings))
 
 
 def with_task_format(

@@ -24,7 +24,7 @@ from hornbook.objectives.distillation.objective import pair_for
 from hornbook.objectives.distillation.task import CachedRows, TaskDistillation
 from hornbook.objectives.similarity import SimilarityDistillation, SimilarityObjective
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs
 from hornbook.runs.finetuning.layers import (
     freeze,
     from_scratch,
@@ -97,7 +97,7 @@ def planned_flops(model: Transformer, encoded: EncodedExamples, epochs: float, l
 
 
 def expected_seconds(
-    job: TrainingJob, inputs: Inputs, runtime: Runtime, num_steps: int, num_timed: int
+    job: TrainingJob, inputs: FinetuneInputs, runtime: Runtime, num_steps: int, num_timed: int
 ) -> tuple[float, float]:
     """The expected time of `num_steps` steps with their validations, and that of one step, both in seconds, measured on
     `num_timed` steps at learning rate 0. A validation costs a forward pass over the tokens of dev."""
@@ -117,7 +117,7 @@ def log_where_it_resumes(out: Path, settings: FinetuneSettings, log: Log) -> Non
 
 
 def build_job(
-    inputs: Inputs, runtime: Runtime, log: Log, cache: CachedRows | None = None, stage: int = -1
+    inputs: FinetuneInputs, runtime: Runtime, log: Log, cache: CachedRows | None = None, stage: int = -1
 ) -> tuple[TrainingJob, nn.Module]:
     """The training job, and the model itself; with a teacher, the job trains the model together with projections.
     `stage` is the index of a stage of the teacher's recipe: the last one, like a run without a teacher, is validated by
@@ -183,7 +183,7 @@ def _log_head(old: HeadConfig | None, new: HeadConfig, is_kept: bool, model: str
         log(f"the {new.task_name} head is newly initialised, and that of {model} is dropped{why}")
 
 
-def label_objective(inputs: Inputs) -> TaskObjective | SimilarityObjective:
+def label_objective(inputs: FinetuneInputs) -> TaskObjective | SimilarityObjective:
     """The loss on labels. `task.class_weights` also apply to the match of teacher logits."""
     head_config, encoded, settings = inputs.spec.task.head_config, inputs.encoded_train, inputs.settings.task
     if not settings.class_weights:
@@ -220,7 +220,7 @@ def with_teacher(
 class _DevValidation:
     """Validates on dev and keeps the last evaluation, which the run reuses if the last weights are the best."""
 
-    def __init__(self, model: nn.Module, inputs: Inputs, runtime: Runtime):
+    def __init__(self, model: nn.Module, inputs: FinetuneInputs, runtime: Runtime):
         self.model, self.inputs, self.runtime = model, inputs, runtime
         self.last: Evaluation | None = None
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hornbook.files import read_json, write_json, write_text
 from hornbook.lifecycle.run_folder import SCORES
-from hornbook.runs.finetuning.inputs import Labelled
+from hornbook.runs.finetuning.inputs import LabelledTask
 from hornbook.tasks.evaluation import prediction_rows, with_intervals
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import save_task
@@ -50,7 +50,7 @@ class SplitScores(NamedTuple):
     scores: dict[str, dict[str, dict[str, float]]]  # scores with intervals, by split
 
 
-def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]) -> SplitScores:
+def score_splits(inputs: LabelledTask, predict: Callable[[str, list[Example]], list]) -> SplitScores:
     """The scores of every split that has labels. `predict` takes the name of a split and its examples."""
     dev, predictions = inputs.dev, predict("dev", inputs.dev)
     task = inputs.spec.task.with_best_threshold(dev, predictions)
@@ -67,7 +67,7 @@ def score_splits(inputs: Labelled, predict: Callable[[str, list[Example]], list]
     return SplitScores(task, predictions, scores)
 
 
-def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_length: int | None = None) -> None:
+def write_predictions(out: Path, inputs: LabelledTask, scored: SplitScores, max_length: int | None = None) -> None:
     """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
     save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
     lines = [
@@ -76,7 +76,7 @@ def write_predictions(out: Path, inputs: Labelled, scored: SplitScores, max_leng
     write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
 
 
-def write_scores(out: Path, inputs: Labelled, scored: SplitScores, losses: list[float]) -> None:
+def write_scores(out: Path, inputs: LabelledTask, scored: SplitScores, losses: list[float]) -> None:
     """Writes `scores.json`, which shows that a run is finished. `losses` are those of its training."""
     task, scores = scored.task, scored.scores
     message = degenerate(task, inputs.train, inputs.dev, scored.predictions, scores["dev"], losses)

@@ -33,7 +33,7 @@ from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, run_earlier_stages
 from hornbook.runs.distillation.teacher import refuse_other_teacher
 from hornbook.runs.distillation.teacher_cache import cache_plan, open_teacher_cache
-from hornbook.runs.finetuning.inputs import Inputs, open_inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs, open_inputs
 from hornbook.runs.finetuning.job import build_job, log_where_it_resumes, planned_flops, with_steps
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
@@ -83,7 +83,7 @@ class FinetuneResult(TaskResult):
 
 
 @lock_output_folder
-def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> FinetuneResult:
+def run_once(out: Path, inputs: FinetuneInputs, on_progress: OnProgress, log: Log) -> FinetuneResult:
     """Starts or resumes one run in the folder `out`."""
     if inputs.settings.augment.copies and inputs.copies is None:
         raise ValueError("augment.copies is only for finetune and distill: leave it out here")
@@ -133,7 +133,7 @@ def run_once(out: Path, inputs: Inputs, on_progress: OnProgress, log: Log) -> Fi
     return read_result(out)
 
 
-def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: Inputs) -> None:
+def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: FinetuneInputs) -> None:
     """Raises a `ValueError` if the request or an input is not that of the recorded run."""
     refuse_other_request(folder, run, inputs.request)
     refuse_other_data(folder, run, inputs.data)
@@ -147,7 +147,7 @@ def _refuse_changes(folder: RunFolder, run: dict[str, Any], inputs: Inputs) -> N
         refuse_other_teacher(folder, run, inputs.teacher)
 
 
-def planned(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
+def planned(inputs: FinetuneInputs) -> tuple[FinetuneSettings, Runtime]:
     """The settings of a new run with its number of steps, and where it runs."""
     settings = with_steps(inputs.settings, inputs.encoded_train)
     learns_text = bool(settings.task.lm_weight)
@@ -155,7 +155,7 @@ def planned(inputs: Inputs) -> tuple[FinetuneSettings, Runtime]:
     return settings, choose_runtime(settings.runtime, flops)
 
 
-def _write_record(folder: RunFolder, inputs: Inputs, runtime: Runtime, model: nn.Module) -> None:
+def _write_record(folder: RunFolder, inputs: FinetuneInputs, runtime: Runtime, model: nn.Module) -> None:
     other_inputs = {} if inputs.teacher is None else {"teacher": inputs.teacher.to_record()}
     other_inputs |= {} if inputs.grounder is None else inputs.grounder.fingerprints
     other_inputs |= {} if inputs.linker is None else {"graph": inputs.linker.fingerprint}
@@ -182,13 +182,13 @@ def read_result(out: Path) -> FinetuneResult:
     return FinetuneResult.read(out, outcome=outcome)
 
 
-def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: Inputs, log: Log) -> None:
+def _log_truncated_texts(name: str, encoded: EncodedExamples, inputs: FinetuneInputs, log: Log) -> None:
     if num := encoded.num_truncated:
         texts = inputs.spec.task.truncated_noun
         log(f"{num:,} {texts} of {name} are longer than {inputs.max_length} tokens and were truncated")
 
 
-def _log_unknown_tokens(inputs: Inputs, log: Log) -> None:
+def _log_unknown_tokens(inputs: FinetuneInputs, log: Log) -> None:
     tokenizer = inputs.tokenizer
     if tokenizer.unk_id is None or tokenizer.unk_id == tokenizer.eos_id:  # GPT-2's ends of texts are no unknown words
         return
@@ -199,7 +199,7 @@ def _log_unknown_tokens(inputs: Inputs, log: Log) -> None:
 
 def _finish(
     out: Path,
-    inputs: Inputs,
+    inputs: FinetuneInputs,
     model: nn.Module,
     runtime: Runtime,
     log: Log,
@@ -244,7 +244,7 @@ def clean_up(out: Path) -> None:
     write_card(out)
 
 
-def _draw_attention(out: Path, inputs: Inputs, model: nn.Module) -> None:
+def _draw_attention(out: Path, inputs: FinetuneInputs, model: nn.Module) -> None:
     """Draws the attention for the first dev example that is short enough."""
     for example in inputs.dev[:200]:
         texts = example.sequence

@@ -15,7 +15,7 @@ from hornbook.files import hard_link_files, read_json, write_json
 from hornbook.lifecycle.run_folder import RECORD, Log
 from hornbook.report.card import write_card
 from hornbook.report.trials import TRIALS, draw, read_trials
-from hornbook.runs.finetuning.inputs import Inputs
+from hornbook.runs.finetuning.inputs import FinetuneInputs
 from hornbook.runs.finetuning.published import searched_lrs
 from hornbook.runs.finetuning.record import FinetuneRequest, sweep_folder
 from hornbook.runs.finetuning.single_run import FinetuneResult, planned, run_once
@@ -24,7 +24,7 @@ from hornbook.train.parallel.ranks import current_ranks
 
 
 def run_trials(
-    out: Path, inputs: Inputs, seeds: int, lr_search: bool, on_progress: OnProgress, log: Log
+    out: Path, inputs: FinetuneInputs, seeds: int, lr_search: bool, on_progress: OnProgress, log: Log
 ) -> FinetuneResult:
     """Runs the trials that are not finished yet, and returns the best one of all as the run in `out`."""
     request = inputs.request
