@@ -303,9 +303,9 @@ def test_an_empty_text_predicts_the_same_alone_and_in_a_batch(tmp_path, gpt1):
     result = run(tmp_path, gpt1, "classification", rules.named_word, 64, 1, task__format="tokenizer")
     predictor = load_predictor(result.out)
     empty = TextExample("0", "")  # in data to evaluate, a text may be empty
-    (alone,) = predictor.predict_examples([empty])
+    (alone,) = predictor.predict_examples([empty]).predictions
     for other in ("lamp", "the garden and the apple"):
-        beside = predictor.predict_examples([TextExample("1", other), empty])[1]
+        beside = predictor.predict_examples([TextExample("1", other), empty]).predictions[1]
         assert beside.probabilities == pytest.approx(alone.probabilities, abs=1e-6)
 
 

@@ -20,6 +20,7 @@ from hornbook.files import read_json
 from hornbook.inference.predictor import Predictor, combine, load_predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kinds import kind_for
+from hornbook.tasks.reading.inputs import input_rows
 from hornbook.tasks.records import SpanExample
 from hornbook.text.tokenizer import Tokenizer
 
@@ -58,7 +59,7 @@ def test_order_and_number_are_kept_with_empty_and_long_inputs(reviews):
     predictor = load_predictor(reviews)
     items = ["the river", "", LONG, "a lantern", LONG + "bread", "   ", ("a", "b"), {"text": "the bread"}]
     together = predictor.predict(items)
-    assert predictor.num_truncated == 2
+    assert predictor.predict_rows(input_rows(items, "classification")).num_truncated == 2
     alone = [predictor.predict([item])[0] for item in items]
     assert [place for place, each in enumerate(together) if each is None] == [1, 5]  # nothing is said about no text
     together, alone = ([each for each in found if each] for found in (together, alone))
@@ -212,7 +213,8 @@ def test_a_folder_of_transformers_gives_its_probabilities(hf_config, tiny_tokeni
     found = predictor.predict(texts)
     np.testing.assert_allclose([list(each.probabilities.values()) for each in found], wanted.numpy(), atol=1e-5)
     assert [each.label for each in found] == [config.id2label[i] for i in wanted.argmax(-1).tolist()]
-    assert predictor.num_truncated == 1 and predictor.task.kind == "classification"
+    assert predictor.predict_rows(input_rows(texts, "classification")).num_truncated == 1
+    assert predictor.task.kind == "classification"
     pairs = [("the river", "a bridge"), ("bread", "?")]
     encoded = tokenizer(*map(list, zip(*pairs, strict=True)), padding=True, return_tensors="pt")
     with torch.no_grad():

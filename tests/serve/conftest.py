@@ -1,6 +1,7 @@
 """Tiny models of every kind that is served, and a browser."""
 
 import pytest
+from fastapi.testclient import TestClient
 from finetuned import (
     asked_questions,
     completed,
@@ -10,12 +11,15 @@ from finetuned import (
     numbered_pairs,
     tagged_words,
 )
+from served_api import SETTINGS
 from served_page import CHROMIUM
 from small_gpts import saved_gpt
 from tiny_runs import run
 from tool_questions import questions, write_graph
 
 from hornbook.runs.finetuning.finetune import finetune
+from hornbook.serve.models import open_models
+from hornbook.serve.server import build_app
 
 NAMES = ("first", "texts", "tags", "answers", "choices", "numbers", "alike", "gpt")
 PAIRS = [
@@ -67,3 +71,9 @@ def browser():
         browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def client(folders):
+    with TestClient(build_app(open_models([str(folder) for folder in folders.values()]), SETTINGS)) as client:
+        yield client

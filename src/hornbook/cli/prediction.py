@@ -163,12 +163,12 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
         items = [tuple(part.strip() for part in text.split("|||")) if "|||" in text else text for text in texts]
         inputs = input_rows(items, predictor.task.kind)
     with counting_display("predicting") as show:
-        predictions = predictor.predict_rows(inputs, lambda done: show("predicted", done))
-    if predictor.num_truncated:
-        log(f"{predictor.num_truncated:,} texts were truncated to {predictor.max_length} tokens")
-    if predictor.num_mismatched:
+        predictions, num_truncated = predictor.predict_rows(inputs, lambda done: show("predicted", done))
+    if num_truncated:
+        log(f"{num_truncated:,} texts were truncated to {predictor.max_length} tokens")
+    if num_mismatched := predictor.num_mismatched([row.example for row in inputs if row.is_usable]):
         trained_on = "pairs ('A ||| B')" if predictor.spec.has_pairs else "single texts"
-        log(f"note: the model was trained on {trained_on}, but {predictor.num_mismatched:,} of these inputs are not")
+        log(f"note: the model was trained on {trained_on}, but {num_mismatched:,} of these inputs are not")
     columns = [row.columns for row in inputs] if any(row.columns for row in inputs) else []
     rows = predictor.describe([row.example for row in inputs], predictions)
     problems = ({"problem": row.problem} if row.problem else {} for row in inputs)
@@ -197,7 +197,7 @@ def _submit(predictor, data: str | None, out: Path, reading: dict) -> None:
     spec, dataset = predictor.read(data, **reading)
     splits = {name: examples for name, examples in dataset.splits.items() if name.startswith("test")}
     splits = splits or {name: examples for name, examples in dataset.splits.items() if name != "train"}
-    predictions = {name: predictor.predict_examples(examples) for name, examples in splits.items()}
+    predictions = {name: predictor.predict_examples(examples).predictions for name, examples in splits.items()}
     files = write_submission(out, spec, splits, predictions)
     print_result(f"{out}: {', '.join(files)}")
     missing = missing_glue(out) if spec.name != "diagnostic" and files[0].endswith(".tsv") else []

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -39,9 +39,13 @@ DIAGNOSTIC = "diagnostic"
 FULL_DIAGNOSTIC = {"text": "Premise", "pair": "Hypothesis", "label": "Label"}  # columns of diagnostic-full.tsv
 
 
+class PredictedExamples(NamedTuple):
+    predictions: list  # one per example; None for an input that cannot be used
+    num_truncated: int  # texts
+
+
 class Predictor:
-    """One fine-tuned model, or an ensemble. After a call, `num_truncated` is the number of truncated texts, and
-    `num_mismatched` the number of single texts given to a model trained on pairs, or the reverse."""
+    """One fine-tuned model, or an ensemble."""
 
     def __init__(self, members: Sequence[TaskModel]):
         check_agreement(members)
@@ -49,7 +53,6 @@ class Predictor:
         self.tokenizer, self.spec = members[0].tokenizer, members[0].spec
         self.max_length = min(member.max_length for member in members)
         self.spec = replace(self.spec, task=self.spec.task.ensembled([member.spec.task for member in members]))
-        self.num_truncated = self.num_mismatched = 0
 
     @property
     def task(self) -> Task:
@@ -78,7 +81,8 @@ class Predictor:
         columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
         examples = [example.without_label() for example in self._examples(items)]
-        predicted = iter(self.predict_examples([each for each in examples if not each.reason_unusable], on_progress))
+        usable = [each for each in examples if not each.reason_unusable]
+        predicted = iter(self.predict_examples(usable, on_progress).predictions)
         predictions = [None if each.reason_unusable else next(predicted) for each in examples]
         if not is_frame(items):
             return predictions
@@ -91,19 +95,26 @@ class Predictor:
             raise ValueError(f"input {predictions.index(None) + 1} of {len(items)} has no words: leave it out")
         return predictions
 
-    def predict_examples(self, examples: Sequence[Example], on_progress: Callable[[int], None] | None = None) -> list:
+    def predict_examples(
+        self, examples: Sequence[Example], on_progress: Callable[[int], None] | None = None
+    ) -> PredictedExamples:
         """One prediction per example, also of those without text."""
         predictions: list[Any] = [None] * len(examples)
-        self.num_truncated = num_done = 0
-        has_pairs = self.spec.has_pairs
-        self.num_mismatched = sum(has_pairs is not None and each.has_pair not in (None, has_pairs) for each in examples)
+        num_truncated = num_done = 0
         for task, indices in self._groups(examples):
             num, before = len(indices), num_done
             report = on_progress and (lambda part, before=before, num=num: on_progress(before + int(part * num)))
-            for i, prediction in zip(indices, self._predict(task, [examples[i] for i in indices], report), strict=True):
+            predicted = self._predict(task, [examples[i] for i in indices], report)
+            for i, prediction in zip(indices, predicted.predictions, strict=True):
                 predictions[i] = prediction
+            num_truncated += predicted.num_truncated
             num_done += num
-        return predictions
+        return PredictedExamples(predictions, num_truncated)
+
+    def num_mismatched(self, examples: Sequence[Example]) -> int:
+        """The number of single texts if the model was trained on pairs, or the reverse."""
+        has_pairs = self.spec.has_pairs
+        return sum(has_pairs is not None and each.has_pair not in (None, has_pairs) for each in examples)
 
     def _examples(self, items: Any) -> list[Example]:
         return as_examples(items, self.task.kind, self.spec.roles)
@@ -117,7 +128,9 @@ class Predictor:
             for start in range(0, len(indices), EXAMPLES_AT_ONCE):
                 yield task, indices[start : start + EXAMPLES_AT_ONCE]
 
-    def _predict(self, task: Task, examples: list[Example], report: Callable[[float], None] | None) -> list:
+    def _predict(
+        self, task: Task, examples: list[Example], report: Callable[[float], None] | None
+    ) -> PredictedExamples:
         """One prediction per example; `report` gets the fraction done."""
         unlinked: EncodedExamples | None = None  # the examples for members without a graph
         outputs = []
@@ -132,17 +145,22 @@ class Predictor:
             on_groups = report and (lambda done, before=before, total=total: report((before + done) / total))
             grounded = encoded if member.grounder is None else member.grounder.attach(encoded, examples)
             outputs.append(run_model(member.model, grounded, self.autocast, BATCH_TOKENS, on_groups).outputs)
-        self.num_truncated += encoded.num_truncated
         predictions = task.decode(combine(task, outputs), encoded, examples)
-        return [task.in_hornbook_scheme(each) for each in predictions] if self.spec.scheme is None else predictions
+        if self.spec.scheme is None:
+            predictions = [task.in_hornbook_scheme(each) for each in predictions]
+        return PredictedExamples(predictions, encoded.num_truncated)
 
     def autocast(self) -> contextlib.AbstractContextManager:
         return inference_autocast(self.device)
 
-    def predict_rows(self, rows: Sequence[InputRow], on_progress: Callable[[int], None] | None = None) -> list:
-        """Returns one prediction per input row of a file; None for rows that cannot be used."""
-        predictions = iter(self.predict([row.example for row in rows if row.is_usable], on_progress))
-        return [next(predictions) if row.is_usable else None for row in rows]
+    def predict_rows(
+        self, rows: Sequence[InputRow], on_progress: Callable[[int], None] | None = None
+    ) -> PredictedExamples:
+        """One prediction per input row of a file; None for rows that cannot be used."""
+        usable = [row.example.without_label() for row in rows if row.is_usable]
+        predicted = self.predict_examples(usable, on_progress)
+        rest = iter(predicted.predictions)
+        return predicted._replace(predictions=[next(rest) if row.is_usable else None for row in rows])
 
     def describe(self, items: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
         """Returns one dictionary per item for JSON or CSV: the input and its prediction, if it has one. Tags use the
@@ -229,8 +247,9 @@ class Predictor:
                 labels = {label for each in examples for label in each.label_names}
                 _refuse_other_labels(labels, self.labels)
                 unknown |= labels - set(self.labels)
-            predictions = self.predict_examples([each.without_label() for each in examples], on_progress)
-            scores["examples"][name], scores["truncated_texts"][name] = len(examples), self.num_truncated
+            unlabelled = [each.without_label() for each in examples]
+            predictions, scores["truncated_texts"][name] = self.predict_examples(unlabelled, on_progress)
+            scores["examples"][name] = len(examples)
             scores["splits"][name] = with_intervals(spec.task, examples, predictions)
             scores["tables"][name] = score_tables(spec.task, examples, predictions)
             if spec.task.allows_no_answer:

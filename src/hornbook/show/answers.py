@@ -21,7 +21,7 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         raise ValueError(f"{example.reason_unusable}: give a question and a passage")
     if len(predictor.members) > 1:
         raise ValueError("an ensemble has no start and end probabilities of its own: give one of its models")
-    answer = predictor.predict_examples([example])[0]
+    answer = predictor.predict_examples([example]).predictions[0]
     encoded = predictor.task.encode([example], predictor.tokenizer, predictor.max_length)
     if len(encoded.ids) > 1:
         raise ValueError("the passage is longer than the model reads at once: give a shorter one")
