@@ -6,47 +6,19 @@
 
 import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
-from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.kinds import (
+    KINDS,
+    Choice,
+    Classification,
+    EntityTyping,
+    Regression,
+    Relation,
+    Spans,
+    Tagging,
+)
 from hornbook.tasks.reading import choices, coqa, marked, spans, tagging, texts
-from hornbook.tasks.reading.layout import FileLayout, TabularLayout
-from hornbook.tasks.task import Task
-
-
-@dataclass(frozen=True)
-class RegisteredTask:
-    """One entry of the registry. The first of `metrics` selects between models."""
-
-    name: str
-    kind: str  # the name of a kind of task
-    layout: FileLayout
-    metrics: tuple[str, ...]
-    labels: tuple[str, ...] = ()
-    pos_label: str | None = None  # the class whose F1 is reported
-    submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for each test split
-    allows_no_answer: bool = False  # a question may have no answer
-    batch_size: int = 32
-    learning_rate: float | None = None  # None: the default for the model's width
-    epochs: int = 3
-
-    @property
-    def is_custom(self) -> bool:
-        """Whether it stands for a user's own files of a kind of task."""
-        return self.name in (*KINDS, "spans-or-none")
-
-    @property
-    def task_class(self) -> type[Task]:
-        """The class of this kind of task."""
-        return KINDS[self.kind]
-
-    @property
-    def custom_layout(self) -> TabularLayout:
-        """The layout of a user's own files for this task."""
-        layout = self.task_class.custom_layout
-        return replace(layout, allows_no_answer=True) if self.allows_no_answer else layout
-
+from hornbook.tasks.task import RegisteredTask, Task
 
 BINARY = ("0", "1")
 TWO_WAY = ("entailment", "not_entailment")
@@ -55,13 +27,13 @@ ANSWERS = ("f1", "exact")
 
 
 def _glue(name: str, layout: texts.PublishedTable, metrics: tuple[str, ...], labels=(), **more) -> RegisteredTask:
-    kind = "regression" if layout.problem_type == "regression" else "classification"
+    task_class = Regression if layout.problem_type == "regression" else Classification
     submissions = more.pop("submissions", {"test": f"{layout.folder}.tsv"})
-    return RegisteredTask(name, kind, layout, metrics, labels, submissions=submissions, **more)
+    return RegisteredTask(name, task_class, layout, metrics, labels, submissions=submissions, **more)
 
 
 def _custom(task_class: type[Task]) -> RegisteredTask:
-    return RegisteredTask(task_class.kind, task_class.kind, task_class.custom_layout, task_class.default_metrics)
+    return RegisteredTask(task_class.kind, task_class, task_class.custom_layout, task_class.default_metrics)
 
 
 MNLI_SUBMISSIONS = {"test": "MNLI-m.tsv", "test-mismatched": "MNLI-mm.tsv"}
@@ -76,27 +48,27 @@ REGISTERED = (
     _glue("wnli", texts.WNLI, ("accuracy",), BINARY),
     _glue("diagnostic", texts.DIAGNOSTIC, ("matthews",), THREE_WAY, submissions={"test": "AX.tsv"}),
     _glue("sts-b", texts.STSB, ("spearman", "pearson")),
-    RegisteredTask("nsmc", "classification", texts.NSMC, ("accuracy",), BINARY),
-    RegisteredTask("klue-nli", "classification", texts.KLUE_NLI, ("accuracy",), THREE_WAY),
-    RegisteredTask("boolq", "classification", texts.BOOLQ, ("accuracy",), ("false", "true")),
-    RegisteredTask("squad", "spans", spans.SQUAD, ANSWERS, learning_rate=5e-5),
+    RegisteredTask("nsmc", Classification, texts.NSMC, ("accuracy",), BINARY),
+    RegisteredTask("klue-nli", Classification, texts.KLUE_NLI, ("accuracy",), THREE_WAY),
+    RegisteredTask("boolq", Classification, texts.BOOLQ, ("accuracy",), ("false", "true")),
+    RegisteredTask("squad", Spans, spans.SQUAD, ANSWERS, learning_rate=5e-5),
     RegisteredTask(
-        "squad2", "spans", spans.SQUAD2, ANSWERS, allows_no_answer=True, batch_size=48, learning_rate=5e-5, epochs=2
+        "squad2", Spans, spans.SQUAD2, ANSWERS, allows_no_answer=True, batch_size=48, learning_rate=5e-5, epochs=2
     ),
-    RegisteredTask("korquad", "spans", spans.KORQUAD, ANSWERS),
-    RegisteredTask("triviaqa", "spans", spans.TRIVIAQA, ANSWERS),
-    RegisteredTask("coqa", "spans", coqa.COQA, ANSWERS, allows_no_answer=True),
-    RegisteredTask("conll2003", "tagging", tagging.CONLL2003, ("entity_f1", "tag_accuracy")),
-    RegisteredTask("conll2003-pos", "tagging", tagging.CONLL2003_POS, ("tag_accuracy",)),
-    RegisteredTask("ud-pos", "tagging", tagging.UD_POS, ("tag_accuracy",)),
-    RegisteredTask("swag", "choice", choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
-    RegisteredTask("commonsenseqa", "choice", choices.COMMONSENSEQA, ("accuracy",)),
-    RegisteredTask("codah", "choice", choices.CODAH, ("accuracy",)),
-    RegisteredTask("ufet", "entity-typing", marked.UFET, ("loose_macro_f1", "loose_micro_f1", "exact_match")),
-    RegisteredTask("semeval2010-task8", "relation", marked.SEMEVAL, ("macro_f1", "accuracy")),
+    RegisteredTask("korquad", Spans, spans.KORQUAD, ANSWERS),
+    RegisteredTask("triviaqa", Spans, spans.TRIVIAQA, ANSWERS),
+    RegisteredTask("coqa", Spans, coqa.COQA, ANSWERS, allows_no_answer=True),
+    RegisteredTask("conll2003", Tagging, tagging.CONLL2003, ("entity_f1", "tag_accuracy")),
+    RegisteredTask("conll2003-pos", Tagging, tagging.CONLL2003_POS, ("tag_accuracy",)),
+    RegisteredTask("ud-pos", Tagging, tagging.UD_POS, ("tag_accuracy",)),
+    RegisteredTask("swag", Choice, choices.SWAG, ("accuracy",), batch_size=16, learning_rate=2e-5),
+    RegisteredTask("commonsenseqa", Choice, choices.COMMONSENSEQA, ("accuracy",)),
+    RegisteredTask("codah", Choice, choices.CODAH, ("accuracy",)),
+    RegisteredTask("ufet", EntityTyping, marked.UFET, ("loose_macro_f1", "loose_micro_f1", "exact_match")),
+    RegisteredTask("semeval2010-task8", Relation, marked.SEMEVAL, ("macro_f1", "accuracy")),
     # Task kinds for users' own files.
     *map(_custom, KINDS.values()),
-    RegisteredTask("spans-or-none", "spans", spans.CustomSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
+    RegisteredTask("spans-or-none", Spans, spans.CustomSpans(allows_no_answer=True), ANSWERS, allows_no_answer=True),
 )
 KNOWN: dict[str, RegisteredTask] = {entry.name: entry for entry in REGISTERED}
 OTHER_SPELLINGS = {

@@ -10,10 +10,9 @@ from typing import Any
 
 from hornbook.files import read_json, refusing_damage, write_json
 from hornbook.models.head_config import HeadConfig, HeadOptions
-from hornbook.tasks.datasets import RegisteredTask
 from hornbook.tasks.kinds import KINDS, kind_for
 from hornbook.tasks.records import DataSet
-from hornbook.tasks.task import Task
+from hornbook.tasks.task import RegisteredTask, Task
 
 TASK_FILE = "task.json"
 # Fields of `TaskSpec` in `task.json`.

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hornbook.files import replacing, write_text
-from hornbook.tasks.datasets import KNOWN, RegisteredTask, find_task
+from hornbook.tasks.datasets import KNOWN, find_task
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
+from hornbook.tasks.task import RegisteredTask
 
 GLUE_FILES = {file: (name, split) for name, entry in KNOWN.items() for split, file in entry.submissions.items()}
 Examples = Mapping[str, Sequence[Example]]  # by split

@@ -15,7 +15,7 @@ supplies its published head for the task's `head_config`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -25,12 +25,11 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, Tally
 from hornbook.models.head_config import HeadConfig, HeadOptions, ProblemType
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.label_hints import heading_hint
-from hornbook.tasks.reading.layout import TabularLayout
+from hornbook.tasks.reading.layout import FileLayout, TabularLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.records import DataSet, Example, Splits
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
@@ -288,6 +287,38 @@ class Task:
     ) -> dict[str, str]:
         """The files of an official grader by name, for one split; `ending` goes before the suffix of their names."""
         raise ValueError(f"{spec.name} has no official submission format: write the predictions as JSON or CSV")
+
+
+@dataclass(frozen=True)
+class RegisteredTask:
+    """One entry of the registry. The first of `metrics` selects between models."""
+
+    name: str
+    task_class: type[Task]
+    layout: FileLayout
+    metrics: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    pos_label: str | None = None  # the class whose F1 is reported
+    submissions: Mapping[str, str] = field(default_factory=dict)  # GLUE's file name for each test split
+    allows_no_answer: bool = False  # a question may have no answer
+    batch_size: int = 32
+    learning_rate: float | None = None  # None: the default for the model's width
+    epochs: int = 3
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it stands for a user's own files of a kind of task."""
+        return self.name in (self.kind, "spans-or-none")
+
+    @property
+    def kind(self) -> str:
+        return self.task_class.kind
+
+    @property
+    def custom_layout(self) -> TabularLayout:
+        """The layout of a user's own files for this task."""
+        layout = self.task_class.custom_layout
+        return replace(layout, allows_no_answer=True) if self.allows_no_answer else layout
 
 
 def is_list_of_texts(item: Any) -> bool:

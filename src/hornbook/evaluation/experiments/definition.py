@@ -19,7 +19,8 @@ from hornbook.files import read_toml, shipped_or_file
 from hornbook.runs.finetuning.published import settings_for
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.settings import PretrainSettings
-from hornbook.tasks.datasets import RegisteredTask, find_task
+from hornbook.tasks.datasets import find_task
+from hornbook.tasks.task import RegisteredTask
 
 SHIPPED = Path(__file__).parent
 MINIMAL_PAIRS = "minimal-pairs"  # the task of a set of pairs that models are scored on without training

@@ -32,7 +32,7 @@ from hornbook.runs.finetuning.published import rounded, settings_for
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.tasks.datasets import RegisteredTask, find_task
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.marked import with_entities
@@ -42,7 +42,7 @@ from hornbook.tasks.reading.split import hold_out
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
 from hornbook.tasks.summary import hints, summarize, summary_lines
-from hornbook.tasks.task import Task
+from hornbook.tasks.task import RegisteredTask, Task
 from hornbook.text.task_tokens import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import sample_of, seed_of

@@ -10,7 +10,7 @@ from hornbook.models.gpt import Gpt1
 from hornbook.models.transformer import BASE_WIDTH, Transformer
 from hornbook.objectives.distillation.matching import StageRecipe
 from hornbook.runs.finetuning.settings import STAGE_GROUPS, FinetuneSettings, TaskDistillationSettings, for_stage
-from hornbook.tasks.datasets import RegisteredTask
+from hornbook.tasks.task import RegisteredTask
 from hornbook.train.settings import OptimizerSettings
 
 BASE_LR, LARGE_LR = 5e-5, 2e-5  # of base and large models

@@ -18,10 +18,9 @@ from hornbook.tasks.reading.choices import ChoiceLayout
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
-from hornbook.tasks.task import Predict, Task, is_list_of_texts
+from hornbook.tasks.task import Predict, RegisteredTask, Task, is_list_of_texts
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
 ENOUGH_CHOICES = 20  # questions: with fewer, choosing the same position every time may happen by chance
@@ -54,7 +53,7 @@ class Choice(Task):
     metrics: tuple[str, ...] = ("accuracy",)
 
     @classmethod
-    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[ChoiceExample] | None:
+    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in TABLE_SUFFIXES:
             return None
         return registered.layout.read_inputs(path, notes)
@@ -75,7 +74,7 @@ class Choice(Task):
         return HeadConfig("choice")
 
     @classmethod
-    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: RegisteredTask, data: DataSet) -> dict[str, Any]:
         first = next(example for split in data.splits.values() for example in split)
         return super().details_for(registered, data) | {"num_choices": len(first.choices)}
 

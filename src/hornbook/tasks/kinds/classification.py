@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,10 +32,7 @@ from hornbook.tasks.label_hints import (
 )
 from hornbook.tasks.reading.texts import CustomTexts
 from hornbook.tasks.records import DataSet, TextExample
-from hornbook.tasks.task import Predict
-
-if TYPE_CHECKING:
-    from hornbook.tasks.datasets import RegisteredTask
+from hornbook.tasks.task import Predict, RegisteredTask
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Classification(SequenceTask):
         return [*super().hints(data), *filter(None, (hint(data) for hint in hints))]
 
     @classmethod
-    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: RegisteredTask, data: DataSet) -> dict[str, Any]:
         positive = registered.pos_label if registered.pos_label in data.labels else None
         return super().details_for(registered, data) | {"positive": positive}
 
@@ -157,7 +154,7 @@ class Classification(SequenceTask):
             yield confidence(row), Mistake.of(row, str(row["gold"]), str(row["label"]), note)
 
     @classmethod
-    def as_glue_label(cls, prediction: ClassPrediction, registered: "RegisteredTask") -> str:
+    def as_glue_label(cls, prediction: ClassPrediction, registered: RegisteredTask) -> str:
         if prediction.label not in registered.labels:
             raise ValueError(
                 f"the grader of {registered.name} accepts {', '.join(registered.labels)}, but the model predicts "

@@ -22,10 +22,10 @@ from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import MarkedExample
+from hornbook.tasks.task import RegisteredTask
 
 if TYPE_CHECKING:
     from hornbook.data.tokenizing import EntityLinkerProtocol
-    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
 MAX_SHOWN = 20  # types of a mention whose probabilities are written
@@ -39,7 +39,7 @@ class Marked:
     has_baselines = False
 
     @classmethod
-    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[MarkedExample] | None:
+    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[MarkedExample] | None:
         layout = registered.layout
         if path.suffix.lower() not in TABLE_SUFFIXES and not layout.is_semeval(path):
             return None

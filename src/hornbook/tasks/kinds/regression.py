@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,7 @@ from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer
 from hornbook.tasks.kinds.sequence import SequenceTask
 from hornbook.tasks.reading.texts import CustomTexts
 from hornbook.tasks.records import DataSet, TextExample
-from hornbook.tasks.task import Predict
-
-if TYPE_CHECKING:
-    from hornbook.tasks.datasets import RegisteredTask
+from hornbook.tasks.task import Predict, RegisteredTask
 
 CONSTANT_SHARE = 0.02  # of the labels' standard deviation: predictions that vary less count as constant
 STSB_RANGE = (0.0, 5.0)
@@ -85,7 +82,7 @@ class Regression(SequenceTask):
                 yield abs(value - gold), Mistake.of(row, f"{gold:.2f}", f"{value:.2f}", f"{value - gold:+.2f}")
 
     @classmethod
-    def as_glue_label(cls, prediction: float, registered: "RegisteredTask") -> str:
+    def as_glue_label(cls, prediction: float, registered: RegisteredTask) -> str:
         low, high = STSB_RANGE
         return f"{min(max(prediction, low), high):.3f}"
 

@@ -23,10 +23,9 @@ from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.similarity import CustomSimilarity
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
-from hornbook.tasks.task import Predict, Task, is_list_of_texts
+from hornbook.tasks.task import Predict, RegisteredTask, Task, is_list_of_texts
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.text.tokenizer import Tokenizer
 
 SCORED, RANKED = ("spearman", "pearson"), ("mrr", "accuracy")  # metrics of scored pairs, and of others
@@ -110,7 +109,7 @@ class Similarity(Task):
         return HeadConfig("vectors", problem_type=problem_type, layers=options.layers)
 
     @classmethod
-    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: RegisteredTask, data: DataSet) -> dict[str, Any]:
         scores = [each.score for each in data.splits.get("train", ()) if each.score is not None]
         if len(scores) > 1 and min(scores) == max(scores):
             raise ValueError(

@@ -24,7 +24,7 @@ from hornbook.tasks.illustrations import examples_to_illustrate, illustration, t
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import CustomSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
-from hornbook.tasks.task import Predict, RunExamples, Task, is_list_of_texts
+from hornbook.tasks.task import Predict, RegisteredTask, RunExamples, Task, is_list_of_texts
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
@@ -36,7 +36,6 @@ from hornbook.tasks.windows import (
 )
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
@@ -105,7 +104,7 @@ class Spans(Task):
     num_best: int = 20
 
     @classmethod
-    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[SpanExample] | None:
+    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
@@ -127,7 +126,7 @@ class Spans(Task):
         return HeadConfig("spans", 2, has_answer_classifier=options.has_answer_classifier)
 
     @classmethod
-    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: RegisteredTask, data: DataSet) -> dict[str, Any]:
         rules = registered.name if registered.name in RULES else "squad2" if registered.allows_no_answer else "squad"
         return super().details_for(registered, data) | {"allows_no_answer": registered.allows_no_answer, "rules": rules}
 

@@ -27,11 +27,10 @@ from hornbook.tasks.reading.layout import INPUT_SPLIT
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.tagging import CUSTOM_TAGS, read_sentences, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
-from hornbook.tasks.task import Predict, Task, is_list_of_texts
+from hornbook.tasks.task import Predict, RegisteredTask, Task, is_list_of_texts
 from hornbook.tasks.windows import split_windows
 
 if TYPE_CHECKING:
-    from hornbook.tasks.datasets import RegisteredTask
     from hornbook.tasks.spec import TaskSpec
     from hornbook.text.tokenizer import Tokenizer
 
@@ -62,7 +61,7 @@ class Tagging(Task):
     metrics: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
-    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[TaggedExample]:
+    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[TaggedExample]:
         return cls.with_bio_tags({INPUT_SPLIT: read_sentences(path, notes)}, Notes())[0][INPUT_SPLIT]
 
     @classmethod
@@ -91,7 +90,7 @@ class Tagging(Task):
         return HeadConfig("tokens", len(data.labels), data.labels)
 
     @classmethod
-    def details_for(cls, registered: "RegisteredTask", data: DataSet) -> dict[str, Any]:
+    def details_for(cls, registered: RegisteredTask, data: DataSet) -> dict[str, Any]:
         return {"metrics": list(registered.metrics) if data.scheme != "plain" else ["tag_accuracy"]}
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Unpack
 
 from hornbook.data.problems import problem_lines
 from hornbook.metrics.formatting import cut
-from hornbook.tasks.datasets import RegisteredTask, find_task
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
@@ -24,7 +24,7 @@ from hornbook.tasks.reading.text_files import lines_of
 from hornbook.tasks.reading.texts import CustomTexts, PublishedTable
 from hornbook.tasks.records import Example
 from hornbook.tasks.spec import TaskSpec
-from hornbook.tasks.task import Task
+from hornbook.tasks.task import RegisteredTask, Task
 
 COLUMNS = {*TEXTS, *QUESTIONS, *PASSAGES, *CONTEXTS, *WORDS, *(name for pair in PAIRS for name in pair)}
 SUFFIX_OF_DELIMITER = {"\t": ".tsv", ",": ".csv", ";": ".csv"}

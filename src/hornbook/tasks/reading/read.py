@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
-from hornbook.tasks.datasets import RegisteredTask, find_task
+from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
 from hornbook.tasks.reading.notes import Notes, ReadingOptions
@@ -16,6 +16,7 @@ from hornbook.tasks.reading.rows import RowTable, in_memory
 from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import SPLITS, DataSet, Example, Splits
+from hornbook.tasks.task import RegisteredTask
 
 REASONS = ("empty_file", "unreadable", *LEFT_OUT_OF_TRAINING)
 
