@@ -73,7 +73,7 @@ def fine_tune(recipe: Recipe, data: DataSet, out: Path) -> dict:
     trained, tokenizer = load_folder(Path(recipe.model))
     settings = settings_for(named, trained, request.all_overrides())
     spec = make_task(named, data, head_config_for(data))
-    inputs = Inputs(named, data, settings, spec, data.splits["train"], [], request, trained, tokenizer)
+    inputs = FinetuneInputs(named, data, settings, spec, data.splits["train"], [], request, trained, tokenizer)
     result = run_once(out, inputs, clock, lambda words: None)
     training = result.outcome.seconds
     return {
