@@ -13,6 +13,7 @@ from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.resolve import resolve_settings
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.job import Stopped
+from hornbook.train.runtime import compiling_pays
 
 
 def resolved(name="bert-base", **options):
@@ -67,7 +68,7 @@ def test_what_it_sets_for_bert_and_electra():
     assert (bert.objective.sentence, bert.data.short_length, bert.data.uses(512)) == ("none", 128, False)
     assert bert.data.repeat_positions and not gpt.data.repeat_positions
     assert bert.schedule.warmup_fraction == 0.05 and bert.schedule.warmup_steps is None
-    assert electra.objective.correction == 1 and electra.optimizer.bias_correction
+    assert (electra.objective.correction, electra.objective.weight) == (1, 5) and electra.optimizer.bias_correction
     assert gpt.schedule.min_lr_ratio == 0 and gpt.data.length == 1024
     assert resolved("bert-base", tokens=2 * 10**9).data.uses(512)  # long enough to train all positions
     tiny = resolved("bert-tiny", tokens=10**6).data
@@ -123,6 +124,25 @@ def test_weight_decay_follows_the_steps_that_fit_in_the_minutes(tiny_corpus, tmp
 def test_a_run_of_many_flops_takes_a_minute():
     assert takes_a_minute(resolved("bert-base", steps=500, overrides={"runtime.device": "cpu"}))
     assert not takes_a_minute(resolved("bert-tiny", steps=5, batch_tokens=2048, overrides={"runtime.device": "cpu"}))
+
+
+def test_a_setting_of_the_objective_keeps_the_rest_of_the_recipe():
+    def objective(preset_name, **given):
+        overrides = {f"objective.{name}": value for name, value in given.items()}
+        return resolved(preset_name, tokens=50_000_000, overrides=overrides).objective
+
+    assert objective("bert-base", sentence_weight=0.5).sentence == "nsp"
+    temperature = objective("electra-small", temperature=1.5)
+    assert (temperature.correction, temperature.weight, temperature.temperature) == (1, 5, 1.5)
+    assert (objective("electra-small", weight=20).correction, objective("electra-small", weight=20).weight) == (1, 20)
+    without = objective("electra-small", correction=0)
+    assert without.correction == 0 and without.weights["rtd"] == 50
+    assert objective("electra-small", discriminator_task="replace-mlm").weights["replace_mlm"] == 1
+
+
+def test_compiling_pays_sooner_for_narrow_models():
+    assert compiling_pays(3e16, 256) and not compiling_pays(3e16, 768)
+    assert compiling_pays(4e16, 768) and compiling_pays(4e16, 1024) and not compiling_pays(1.2e16, 256)
 
 
 def test_settings_of_the_user_are_kept():

@@ -14,8 +14,9 @@ from hornbook.files import num_cores
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.settings import RuntimeSettings
 
-# Compiling takes 20 to 40 s per shape and saves about a quarter of the time: it pays from about this much work on.
-COMPILE_PAYS_FROM_FLOPS = 4e16
+# Compiling takes 20 to 40 s per shape and saves about a quarter of the time at the width of BERT-base: it pays from
+# about this much work on, and sooner for narrower layers, which spend more of their time on what compiling fuses.
+COMPILE_PAYS_FROM_FLOPS, BASE_WIDTH = 4e16, 768
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,13 @@ class Runtime:
 
 
 def choose_runtime(
-    settings: RuntimeSettings, planned_flops: float, recorded: Mapping[str, Any] | None = None
+    settings: RuntimeSettings,
+    planned_flops: float,
+    recorded: Mapping[str, Any] | None = None,
+    width: int = BASE_WIDTH,
 ) -> Runtime:
     """The runtime for these settings. A resumed run passes the `recorded` runtime it started with, as its results
-    depend on `threads` and `compiles`; `planned_flops` decides whether compiling pays."""
+    depend on `threads` and `compiles`; `planned_flops` and the model's `width` decide whether compiling pays."""
     device, ranks, recorded = torch.device(chosen_device(settings.device)), current_ranks(), recorded or {}
     if ranks.size > 1 and device.type == "cuda":
         device = torch.device("cuda", ranks.local_rank)
@@ -59,10 +63,15 @@ def choose_runtime(
     if device.type == "cpu":
         runtime = _on_cpu(device, settings, threads)
     else:
-        runtime = _on_cuda(device, settings, planned_flops, threads, recorded.get("compiles"))
+        pays = compiling_pays(planned_flops, width)
+        runtime = _on_cuda(device, settings, pays, threads, recorded.get("compiles"))
     if ranks.size == 1:
         return runtime
     return replace(runtime, description=f"{ranks.size} processes, each on {runtime.description}")
+
+
+def compiling_pays(planned_flops: float, width: int) -> bool:
+    return planned_flops >= COMPILE_PAYS_FROM_FLOPS * min(1.0, width / BASE_WIDTH)
 
 
 def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Runtime:
@@ -75,15 +84,14 @@ def _on_cpu(device: torch.device, settings: RuntimeSettings, threads: int) -> Ru
 
 
 def _on_cuda(
-    device: torch.device, settings: RuntimeSettings, planned_flops: float, threads: int, compiled: bool | None
+    device: torch.device, settings: RuntimeSettings, pays: bool, threads: int, compiled: bool | None
 ) -> Runtime:
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     half = settings.precision == "bfloat16" or (settings.precision == "auto" and has_bfloat16)
     if settings.compile == "yes" and not half:
         raise ValueError("runtime.compile=yes needs bfloat16 on CUDA: leave out runtime.precision, or runtime.compile")
-    is_long_enough = planned_flops >= COMPILE_PAYS_FROM_FLOPS
     # In float32, attention loops over the sequences of each batch, which does not compile.
-    compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and is_long_enough))
+    compiles = half and (settings.compile == "yes" or (settings.compile == "auto" and pays))
     compiles = compiles if compiled is None else compiled
     details = [
         torch.cuda.get_device_name(device),

@@ -170,7 +170,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
     for corpus, _ in corpora:
         if is_url(corpus.origin):
             log(f"{corpus.origin}: copied to {corpus.folder} in the background")
-    runtime = choose_runtime(settings.runtime, settings.planned_flops(request.minutes))
+    runtime = choose_runtime(settings.runtime, settings.planned_flops(request.minutes), width=settings.model.width)
     configure_torch(runtime)
     if request.minutes is not None and settings.parallel.shard:
         raise ValueError(
@@ -245,7 +245,7 @@ def measured_pace(preset: str, folders: list[str | Path], minutes: float, overri
     request = PretrainRequest(preset, corpus_names(folders), recipe="published", overrides=overrides)
     settings, recipe = requested_settings(request, has_teacher=False)
     corpora = open_corpora(request.corpora, settings)
-    runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes))
+    runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes), width=settings.model.width)
     configure_torch(runtime)
     settings = settings_for_model(settings, recipe, corpora, request, None, ignore)
     model = _model_to_train(settings, corpora, request, None, ignore)

@@ -168,13 +168,16 @@ def _model_overrides(settings: PretrainSettings, requested: Mapping[str, Any]) -
 
 
 def _objective_overrides(settings: PretrainSettings, requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Without a sentence task, which keeps a short run at word frequencies; ELECTRA with the correction loss."""
+    """Without a sentence task, which keeps a short run at word frequencies; ELECTRA with the correction loss, and
+    detection weighted so that it does not drown the other losses."""
     objective = settings.objective
-    if _has(requested, "objective.", "data.layout"):
-        return {}
-    if isinstance(objective, RtdSettings):
-        return {"objective.correction": 1.0} if objective.discriminator_task.startswith("rtd") else {}
-    return {"objective.sentence": "none"} if isinstance(objective, MlmSettings) else {}
+    if isinstance(objective, MlmSettings) and not _has(requested, "objective.sentence", "data.layout"):
+        return {"objective.sentence": "none"}
+    if isinstance(objective, RtdSettings) and objective.discriminator_task.startswith("rtd"):
+        if "objective.correction" in requested:
+            return {}
+        return {"objective.correction": 1.0} | ({} if "objective.weight" in requested else {"objective.weight": 5.0})
+    return {}
 
 
 def with_budget_batch(settings: PretrainSettings, tokens: float, requested: Mapping[str, Any]) -> PretrainSettings:
@@ -208,6 +211,6 @@ def description(settings: PretrainSettings, request: PretrainRequest) -> str:
     if getattr(settings.objective, "sentence", "none") != getattr(published.objective, "sentence", "none"):
         parts.append("no sentence task")
     if getattr(settings.objective, "correction", 0) and not published.objective.correction:
-        parts.append("correction loss")
+        parts.append(f"correction loss, detection weighted {settings.objective.weights['rtd']:g}")
     why = "" if request.recipe == "budget" else ", as this run is far shorter than the published one"
     return f"recipe budget{why}: {', '.join(parts)}; recipe='published' keeps the published settings"
