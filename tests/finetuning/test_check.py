@@ -15,7 +15,7 @@ ROWS = [
     {"id": 11, "text": "nothing", "label": "", "price": 3},
     {"id": 12, "text": "", "label": "light", "price": 3},
 ]
-DEV = [{"text": "the lamp 3", "label": "light"}, {"text": "a pear", "label": "fruit"}]
+DEV = [{"text": "The  lamp 3", "label": "light"}, {"text": "a pear", "label": "fruit"}]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_check_prints_tables(hornbook, data):
     lines = [line.split() for line in (said.out + said.error).splitlines()]
     for line in (["price", "not", "used"], ["light", "7", "1"], ["label", "train", "dev"]):
         assert line in lines, line
-    assert "1 of 2 examples of dev are also in train" in said.out + said.error
+    assert "1 of 2 examples of dev are also in train, such as 'The  lamp 3'" in said.out + said.error
     assert "examples without a label" in said.out + said.error
 
 

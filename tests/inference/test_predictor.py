@@ -16,7 +16,7 @@ from finetuned import (
     tagged_words,
 )
 
-from hornbook.files import read_json
+from hornbook.files import read_json, read_json_lines
 from hornbook.inference.predictor import Predictor, combine, load_predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kinds import kind_for
@@ -340,10 +340,14 @@ def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
     run = finetuned(folder / "from-one-file", plain_encoder, "classification", file)
     num = len(labelled_texts())
     (note,) = load_predictor(run).evaluate(file)["notes"]
-    assert f"{num - round(num / 10):,} of these {num:,} examples, so the score does not measure" in note
-    with file.open("a") as more:
-        more.write(json.dumps(labelled_texts(1)[0] | {"text": "another river"}) + "\n")
-    assert load_predictor(run).evaluate(file)["notes"] == []
+    assert f"{num - round(num / 10):,} of these {num + 1:,} examples, so the score does not measure" in note
+    label = labelled_texts(1)[0]["label"]
+    others = [{"text": f"another river {number}", "label": label} for number in range(5)]
+    assert load_predictor(run).evaluate(others)["notes"] == []
+    known = read_json_lines(run / "predictions-dev.jsonl")  # which were not trained on
+    trained = next(row for row in labelled_texts() if row["text"] not in {each["text"] for each in known})
+    (note,) = load_predictor(run).evaluate([*others, trained | {"text": f" {trained['text'].upper()}"}])["notes"]
+    assert f"1 of these 6 examples, such as '{trained['text'].upper()}'" in note and "too optimistic" in note
 
 
 def test_parts_to_evaluate(reviews, tmp_path):

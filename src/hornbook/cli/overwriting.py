@@ -17,8 +17,9 @@ PLOTS = (
 OWN_NAMES = """
     run.json metrics.jsonl samples.json tensorboard checkpoints best kept generator stages config.json
     model.safetensors tokenizer.json tokenizer_config.json projections.safetensors task.json scores.json
-    predictions-*.jsonl attention.json illustrations.json teacher augmented.json* README.md report.html trials
-    trials.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json tagger.safetensors
+    predictions-*.jsonl training_texts.npy attention.json illustrations.json teacher augmented.json* README.md
+    report.html trials trials.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json
+    tagger.safetensors
     results.json skipped.json pretrained running RESULTS-*.md .job_locks modules.json 1_Pooling
     sentence_bert_config.json config_sentence_transformers.json index.json vectors.f32 vectors.i8 scales.f32
     residuals.i8 rows.arrow graph.faiss

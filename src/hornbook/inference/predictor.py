@@ -25,12 +25,12 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import run_model, score_tables, with_intervals
 from hornbook.tasks.kinds.marked import with_entities
+from hornbook.tasks.overlap import in_training_texts, shown
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow, as_examples
 from hornbook.tasks.reading.notes import ReadingOptions
 from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.split import HELD_OUT, MIN_EXAMPLES, hold_out
-from hornbook.tasks.records import DataSet, Example, fingerprint
+from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.task import Task
 
@@ -193,19 +193,18 @@ class Predictor:
         options = {"trained_columns": trained_columns, "held_out": 0, "default_split": "dev"}
         return spec, read(spec.name, data, **columns, **reading, **options)
 
-    def _training_data_notes(self, data: DataSet) -> list[str]:
-        """Returns a warning if the run was trained on most of these examples, having held out only some of them."""
-        member = self.members[0]
-        examples = [each for each in data.splits.get("dev", []) if each.gold is not None and any(each.texts)]
-        if member.trained_on is None or list(data.splits) != ["dev"] or len(examples) < MIN_EXAMPLES:
+    def _training_data_note(self, examples: Sequence[Example]) -> list[str]:
+        """A warning if the run was trained on some of the examples of a split."""
+        known = in_training_texts(self.members[0].folder, examples)
+        if not known:
             return []
-        train, dev, _ = hold_out(examples, HELD_OUT, member.seed)
-        if fingerprint(replace(data, splits={"train": train, "dev": dev})) != member.trained_on:
-            return []
-        return [
-            f"the run was trained on {len(train):,} of these {len(examples):,} examples, so the score does not measure "
-            "generalisation; see the run's own dev score, which is of the other examples"
-        ]
+        trained_on = f"the run was trained on {len(known):,} of these {len(examples):,} examples"
+        if 2 * len(known) > len(examples):
+            return [
+                f"{trained_on}, so the score does not measure generalisation; see the run's own dev score, which is "
+                "of other examples"
+            ]
+        return [f"{trained_on}, such as {shown(known[0])}, so the score is too optimistic"]
 
     def evaluate(
         self,
@@ -235,7 +234,7 @@ class Predictor:
             "unknown_labels": [],
             "messages": list(data_set.messages),
             "problems": data_set.problems.to_dict(),
-            "notes": self._training_data_notes(data_set),
+            "notes": [],
         }
         unknown: set[str] = set()
         for name in _chosen_splits(data_set, split):
@@ -243,6 +242,7 @@ class Predictor:
             scores["unlabelled"][name] = len(data_set.splits[name]) - len(examples)
             if not examples:
                 continue
+            scores["notes"] += self._training_data_note(examples) if name != "train" else []
             if spec.task.has_labels:
                 labels = {label for each in examples for label in each.label_names}
                 _refuse_other_labels(labels, self.labels)

@@ -23,9 +23,7 @@ SIMILARITY = "similarity"
 
 @dataclass(frozen=True)
 class TaskModel:
-    """A fine-tuned model, loaded with all that prediction needs. `columns` are the column names given to its run,
-    `trained_on` is the fingerprint of its training data, and `seed` is the seed by which a validation split was held
-    out of it."""
+    """A fine-tuned model, loaded with all that prediction needs. `columns` are the column names given to its run."""
 
     folder: Path
     model: nn.Module
@@ -33,8 +31,6 @@ class TaskModel:
     spec: TaskSpec
     max_length: int
     columns: dict[str, str]
-    trained_on: str | None = None
-    seed: int = 0
     grounder: Grounder | None = None
     linker: EntityLinker | None = None  # of an ERNIE: finds the entities that texts mention
 
@@ -86,13 +82,11 @@ def build_task_model(
         max_length = max_length or spec.task.max_length or model.config.max_positions
         max_length = min(model.config.max_positions, max_length)
         columns = spec.columns or {role: request[role] for role in ("text", "pair", "label") if request.get(role)}
-        trained_on = ((run.get("inputs") or {}).get("data") or {}).get("fingerprint")
-        seed = (settings.get("runtime") or {}).get("seed", 0)
     grounder = None if model.head_config.graph is None else open_saved_grounder(spec.reason or {}, folder, graph)
     linker = None if spec.graph is None else _open_linker(spec.graph, graph, folder, model)
     if graph is not None and grounder is None and linker is None:
         raise ValueError(f"{folder} was trained without a graph: leave out graph=")
-    return TaskModel(folder, model, tokenizer, spec, max_length, columns, trained_on, seed, grounder, linker)
+    return TaskModel(folder, model, tokenizer, spec, max_length, columns, grounder, linker)
 
 
 def _open_linker(

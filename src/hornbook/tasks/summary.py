@@ -8,6 +8,7 @@ import numpy as np
 
 from hornbook.data.problems import LEFT_OUT_OF_TRAINING
 from hornbook.tasks.kinds import KINDS
+from hornbook.tasks.overlap import shown, text_hash
 from hornbook.tasks.records import DataSet
 
 MAX_CLASSES = 6  # listed by `summary_lines`
@@ -17,17 +18,19 @@ MAJORITY = 0.9  # fraction of the most frequent class from which accuracy says l
 
 def summarize(data: DataSet) -> dict[str, Any]:
     """Counts of the data as plain values for JSON. An example is a duplicate where all of its texts occur in an earlier
-    example of the split, and overlaps where they occur in the training split."""
-    train = {example.texts for example in data.splits.get("train", [])}
+    example of the split, and overlaps where they occur in the training split; case and white space do not count."""
+    hashes = {name: [text_hash(example) for example in examples] for name, examples in data.splits.items()}
+    train = set(hashes.get("train", []))
     splits = {}
     for name, examples in data.splits.items():
-        texts = [example.texts for example in examples]
+        in_train = [example for example, each in zip(examples, hashes[name], strict=True) if each in train]
         splits[name] = {
             "examples": len(examples),
             "unlabelled": sum(example.gold is None for example in examples),
-            "duplicates": len(texts) - len(set(texts)),
-            **({} if name == "train" else {"also_in_train": sum(each in train for each in texts)}),
-            "characters": length_quantiles([sum(map(len, each)) for each in texts]),
+            "duplicates": len(examples) - len(set(hashes[name])),
+            **({} if name == "train" else {"also_in_train": len(in_train)}),
+            **({"example_in_train": shown(in_train[0])} if name != "train" and in_train else {}),
+            "characters": length_quantiles([sum(map(len, example.texts)) for example in examples]),
         }
     roles = {}
     for role, column in data.roles.items():
@@ -107,8 +110,8 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
             lines.append(f"note: {each['duplicates']:,} of {each['examples']:,} examples of {name} are duplicates")
         if each.get("also_in_train"):
             lines.append(
-                f"note: {each['also_in_train']:,} of {each['examples']:,} examples of {name} are also in train, so "
-                f"the score on {name} is too optimistic"
+                f"note: {each['also_in_train']:,} of {each['examples']:,} examples of {name} are also in train, such "
+                f"as {each['example_in_train']}, so the score on {name} is too optimistic"
             )
     return lines
 

@@ -8,6 +8,7 @@ RUN/augmented.jsonl       with augmentation: the changed fields of each copy
 RUN/teacher/              with a teacher: its cached outputs; may be deleted when the run is finished
 RUN/illustrations.json    for answer spans: the probabilities of the tokens of a few dev examples
 RUN/predictions-dev.jsonl the prediction and the label of each dev example
+RUN/training_texts.npy    a hash of the texts of each training example, by which `evaluate` knows them
 RUN/checkpoints/          during training, the state to resume from; after it, only how the run ended
 RUN/best/                 the weights with the best dev score, linked to the root at the end
 RUN/metrics.jsonl         losses and dev scores during training
@@ -48,6 +49,7 @@ from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_pred
 from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.tasks.encoded import EncodedExamples, Outputs
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, run_model
+from hornbook.tasks.overlap import write_training_texts
 from hornbook.tasks.records import Example
 from hornbook.train.checkpoint import Checkpoints, read_state
 from hornbook.train.job import OnProgress, Outcome
@@ -221,6 +223,7 @@ def _finish(
     if scored.task != inputs.spec.task:
         log(f"threshold {scored.task.threshold:.3g}: the best {scored.task.metrics[0]} on dev")
     write_predictions(out, inputs, scored, inputs.max_length)
+    write_training_texts(out, inputs.train)
     hard_link_files(out / "best", out)  # from where the run is loaded
     scored.task.write_files(out, model.config.width, inputs.max_length)
     _draw_attention(out, inputs, model)

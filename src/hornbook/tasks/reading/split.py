@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import attrgetter
 from typing import TypeVar
 
+from hornbook.tasks.overlap import text_hash
 from hornbook.tasks.records import Example, SpanExample, TextExample
 
 E = TypeVar("E")
@@ -77,7 +78,8 @@ def by_article(examples: Sequence[SpanExample]) -> tuple[list[SpanExample], list
 
 def hold_out(examples: list[Example], fraction: float, seed: int) -> tuple[list[Example], list[Example], str]:
     """(train, dev, description of the split: by article, by passage, by label or at random). Examples with the same
-    texts are on the same side; one that occurs more often than `fraction` of the data stays in train."""
+    texts, apart from case and white space, are on the same side; one that occurs more often than `fraction` of the data
+    stays in train."""
     if len(examples) < MIN_EXAMPLES:
         raise ValueError(
             f"{len(examples)} examples are too few to hold some out: give at least {MIN_EXAMPLES}, or a separate dev "
@@ -91,7 +93,7 @@ def hold_out(examples: list[Example], fraction: float, seed: int) -> tuple[list[
     if by_group:
         largest = max(MIN_HELD_OUT, LARGEST_SHARE * fraction * len(examples))
         return next((each for each in by_group if len(each[1]) <= largest), by_group[-1])
-    groups = _groups(examples, attrgetter("texts"))
+    groups = _groups(examples, text_hash)
     small = [indices for indices in groups if len(indices) <= max(1, fraction * len(examples))]
     single = [[index] for index in range(len(examples))]
     chosen = next(each for each in (small, groups, single) if len(each) >= MIN_EXAMPLES)
