@@ -70,7 +70,7 @@ SAMPLES = [
 
 def write_run(folder, metrics=(), samples=None, steps=3000, state=None, **overrides):
     """A run folder: `steps` planned, the metrics given, and what else a test wants changed."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     settings = RUN["settings"] | {"schedule": {"steps": steps, "warmup_fraction": 0.1}}
     (folder / "run.json").write_text(json.dumps(RUN | {"settings": settings} | overrides))
     if metrics:

@@ -24,8 +24,8 @@ def info(path: argument(str, "Any folder that hornbook or transformers wrote, or
 
 
 @app.command("report", epilog="Example: hornbook report runs/first")
-def report(run: argument(Path, "Run folder.")) -> None:
-    """Write report.html and its plots into a run folder."""
+def report(run: argument(Path, "Run folder, or a folder with several runs to compare.")) -> None:
+    """Write report.html and its plots into a run folder, or compare all runs in a folder."""
     from hornbook.report.page import write_report
 
     page = str(write_report(run))

@@ -23,6 +23,7 @@ from hornbook.report.plots.run import (
 from hornbook.report.prompting import write_prompted_page
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run_files import NOT_LOSSES, ReportedRun, mask_token, split_sample
+from hornbook.report.side_by_side import contains_runs, write_runs_page
 from hornbook.report.trials import is_several, several_sections
 
 MAX_TALLIES = 60
@@ -38,8 +39,8 @@ def write_report(folder: str | Path) -> Path:
     >>> hornbook.write_report("runs/reviews").name
     'report.html'
 
-    Fine-tuning runs, trials, label curves, experiments, prompted tasks and comparisons have their own pages
-    and plots.
+    Fine-tuning runs, trials, label curves, experiments, prompted tasks, comparisons and folders with several runs have
+    their own pages and plots.
     """
     folder = Path(folder)
     with refusing_damage(folder, "restore its JSON files, or create the folder again"):
@@ -51,6 +52,8 @@ def write_report(folder: str | Path) -> Path:
             return write_prompted_page(folder)
         if is_several(folder):
             return write_page(folder, "several.html", f"several runs in {folder}", **several_sections(folder))
+        if not (folder / "run.json").is_file() and contains_runs(folder):
+            return write_runs_page(folder)
         run = load_run(folder)
         return _write_task_page(run) if isinstance(run, ReportedTaskRun) else _write_run_page(run)
 
