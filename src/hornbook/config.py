@@ -300,14 +300,14 @@ def to_dict(settings: Any) -> dict[str, Any]:
 def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kinds: type) -> S:
     """The settings that `to_dict` returned. An unknown name is an error. `kinds` gives the class of a group whose
     declared type is a base class or a union. A field of type `tuple[Group, ...]` is read from a list of tables."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{prefix.removesuffix('.')} must be a table of settings, not {short_repr(values)}")
     hints = _hints(kind)
     arguments = {}
     for name, value in values.items():
         if name not in hints:
             raise _unknown(prefix + name, [prefix + known for known in hints])
         if dataclasses.is_dataclass(group := kinds.get(name, hints[name])):
-            if not isinstance(value, Mapping):
-                raise ValueError(f"{prefix}{name} must be a table of settings, not {short_repr(value)}")
             value = from_dict(group, value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple):
             item_kind = (*typing.get_args(group), None)[0]

@@ -22,7 +22,7 @@ def test_hashes_ignore_white_space_and_are_the_same_everywhere():
 @pytest.mark.parametrize("most_in_memory", [10**6, 300, 1])
 def test_seen_hashes_are_a_set(most_in_memory, tmp_path, monkeypatch):
     """Also if most of them are in files."""
-    for name, value in (("MAX_IN_MEMORY", most_in_memory), ("BLOCK_SIZE", 8), ("MERGED_AT_ONCE", 37)):
+    for name, value in (("MAX_IN_MEMORY", most_in_memory), ("MERGED_AT_ONCE", 37)):
         monkeypatch.setattr(seen_hashes, name, value)
     generator = np.random.default_rng(0)
     seen, known = SeenHashes(tmp_path), set()
@@ -35,8 +35,9 @@ def test_seen_hashes_are_a_set(most_in_memory, tmp_path, monkeypatch):
         assert seen.add(hashes).tolist() == expected
     assert len(seen) == len(known)
     assert len(seen._runs) <= 14
-    assert any(not isinstance(run, np.ndarray) for run in seen._runs) == (most_in_memory < 1000)
-    assert all(len(run) <= max(400, most_in_memory) for run in seen._runs if isinstance(run, np.ndarray))
+    is_in_file = [isinstance(run.base, np.memmap) for run in seen._runs]
+    assert any(is_in_file) == (most_in_memory < 1000)
+    assert all(len(run) <= max(400, most_in_memory) for run, stored in zip(seen._runs, is_in_file) if not stored)
     assert not seen.add(np.array(sorted(known), np.uint64)).any()
     assert not list(tmp_path.iterdir())  # the files have no names, so that a killed build leaves none
 

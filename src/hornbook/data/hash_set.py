@@ -1,29 +1,26 @@
 """The set of hashes that a corpus build has seen, in bounded memory: what does not fit is kept in files, sorted."""
 
-import os
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 MAX_IN_MEMORY = 8_000_000  # hashes of a run in memory: 64 MB
-BLOCK_SIZE = 128  # hashes that are read to look for one of them; the first of each block stays in memory
 MERGED_AT_ONCE = 1 << 20  # hashes of each run that are merged at once
 
 
 class SeenHashes:
     """A set of 64-bit hashes with 8 bytes per hash: sorted runs, where adjacent runs of similar length are merged.
 
-    With a `folder`, runs of more than 8 million hashes are files in it, which vanish with the process; 200 MB of memory
-    are enough for any number of documents. Among 10 million documents, the probability that any two different ones
-    share a hash is 3 in a million.
+    With a `folder`, runs of more than 8 million hashes are memory maps of files in it, which vanish with the process:
+    the system keeps of them what fits into memory. Among 10 million documents, the probability that any two different
+    ones share a hash is 3 in a million.
     """
 
     def __init__(self, folder: Path | None = None):
         self.folder = folder
-        self._runs: list[np.ndarray | _StoredRun] = []
+        self._runs: list[np.ndarray] = []
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
@@ -34,8 +31,7 @@ class SeenHashes:
         unknown = np.ones(len(distinct), bool)
         for run in self._runs:
             candidates = np.flatnonzero(unknown)
-            contains = run.contains if isinstance(run, _StoredRun) else partial(contains_sorted, run)
-            unknown[candidates] = ~contains(distinct[candidates])
+            unknown[candidates] = ~contains_sorted(run, distinct[candidates])
         is_new = np.zeros(len(hashes), bool)
         is_new[first[unknown]] = True
         if unknown.any():
@@ -45,44 +41,14 @@ class SeenHashes:
             self._runs[-1] = self._merged(self._runs[-1], last)
         return is_new
 
-    def _merged(self, a: "np.ndarray | _StoredRun", b: "np.ndarray | _StoredRun") -> "np.ndarray | _StoredRun":
-        if self.folder is not None and len(a) + len(b) > MAX_IN_MEMORY:
-            return _StoredRun(self.folder, _merge(_parts(a), _parts(b)))
-        return _sorted_union(a, b)
-
-
-class _StoredRun:
-    """A sorted run in a file without a name, which the system removes when it is closed."""
-
-    def __init__(self, folder: Path, parts: Iterator[np.ndarray]):
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._size, starts = 0, []
-        for part in parts:
-            starts.append(part[-self._size % BLOCK_SIZE :: BLOCK_SIZE].copy())
-            self._file.write(np.ascontiguousarray(part).data)
-            self._size += len(part)
-        self._file.flush()
-        self._starts = np.concatenate(starts)
-
-    def __len__(self) -> int:
-        return self._size
-
-    def contains(self, hashes: np.ndarray) -> np.ndarray:
-        """Whether each of these sorted hashes is in the run."""
-        if not len(hashes):
-            return np.zeros(0, bool)
-        blocks = np.searchsorted(self._starts, hashes, side="right") - 1
-        distinct_blocks, row = np.unique(np.maximum(blocks, 0), return_inverse=True)
-        stored = np.zeros((len(distinct_blocks), BLOCK_SIZE), np.uint64)
-        for buffer, block in zip(stored, distinct_blocks.tolist(), strict=True):
-            os.preadv(self._file.fileno(), [buffer], block * buffer.nbytes)
-        if (length := self._size - int(distinct_blocks[-1]) * BLOCK_SIZE) < BLOCK_SIZE:
-            stored[-1, length:] = stored[-1, 0]  # the last block is shorter; 0 may be a hash
-        return (stored[row] == hashes[:, None]).any(1) & (blocks >= 0)
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        data = os.pread(self._file.fileno(), 8 * (rows.stop - rows.start), 8 * rows.start)
-        return np.frombuffer(data, np.uint64)
+    def _merged(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if self.folder is None or len(a) + len(b) <= MAX_IN_MEMORY:
+            return _sorted_union(a, b)
+        with tempfile.TemporaryFile(dir=self.folder) as file:  # without a name; it exists as long as it is mapped
+            for part in _merge(_parts(a), _parts(b)):
+                file.write(part.data)
+            file.flush()
+            return np.asarray(np.memmap(file, np.uint64, "r"))
 
 
 def contains_sorted(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -112,7 +78,7 @@ def _sorted_union(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return merged
 
 
-def _parts(run: "np.ndarray | _StoredRun") -> Iterator[np.ndarray]:
+def _parts(run: np.ndarray) -> Iterator[np.ndarray]:
     return (run[start : start + MERGED_AT_ONCE] for start in range(0, len(run), MERGED_AT_ONCE))
 
 

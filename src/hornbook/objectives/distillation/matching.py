@@ -22,11 +22,9 @@ layers at which it is compared, and the loss.
 Layers are counted from 1. The losses of all layers of a match are summed.
 """
 
-import dataclasses
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from hornbook import config as configuration
 from hornbook.config import setting
@@ -79,20 +77,20 @@ class Match(configuration.ValidatedSettings, group="match"):
 
 
 @dataclass(frozen=True)
-class StageRecipe:
+class StageRecipe(configuration.ValidatedSettings, group="recipe"):
     """Matches, and the weight of the hard-label loss: that of masked or next tokens, or of the labels of a task.
 
     `settings` are the published settings of a stage on a task, by dotted name; their learning rate is for a base model.
     """
 
-    matches: tuple[Match, ...]
-    hard_label_weight: float = 0.0
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    matches: tuple[Match, ...] = ()
+    hard_label_weight: float = setting(0.0, "weight of the hard-label loss", low=0, high=1e6)
+    settings: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.matches and not self.hard_label_weight:
             raise ValueError("the recipe is empty: add a match, or set objective.hard_label_weight above 0")
-        configuration.checked(self.hard_label_weight, float, "objective.hard_label_weight", low=0, high=1e6)
 
     def named(self) -> dict[str, Match]:
         """The matches by the name of their loss term: the quantity, numbered if there are several of the same."""
@@ -190,7 +188,7 @@ def recipes_in(text: str, is_task: bool) -> tuple[StageRecipe, ...]:
 
     >>> hidden = '{"matches": [{"quantity": "hidden", "loss": "cosine"}], "hard_label_weight": 1}'
     >>> recipes_in(hidden, False)[0].hard_label_weight
-    1
+    1.0
     """
     if text.lstrip()[:1] in ("{", "["):
         try:
@@ -199,7 +197,8 @@ def recipes_in(text: str, is_task: bool) -> tuple[StageRecipe, ...]:
             raise ValueError(
                 f"the recipe is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
             ) from None
-        stages = tuple(_read(stage) for stage in (stages if isinstance(stages, list) else [stages]))
+        stages = stages if isinstance(stages, list) else [stages]
+        stages = tuple(configuration.from_dict(StageRecipe, stage, "recipe.") for stage in stages)
         if not stages or (len(stages) > 1 and not is_task):
             raise ValueError(f"the recipe has {len(stages)} stages; on plain text it must have one")
         return stages
@@ -213,23 +212,3 @@ def recipes_in(text: str, is_task: bool) -> tuple[StageRecipe, ...]:
         general = ", ".join(name for name, each in PUBLISHED.items() if each.general)
         raise ValueError(f"the recipe {text} is for tasks: add task= and data=, or use {general}")
     return plan.task if is_task else (plan.general,)
-
-
-def _read(stage: Any) -> StageRecipe:
-    names = {each.name for each in dataclasses.fields(StageRecipe)}
-    if isinstance(stage, dict) and (unknown := sorted(stage.keys() - names)):
-        raise ValueError(f"unknown recipe key '{unknown[0]}'; known: {', '.join(sorted(names))}")
-    is_recipe = (
-        isinstance(stage, dict)
-        and isinstance(stage.get("matches"), list)
-        and all(isinstance(each, dict) for each in stage["matches"])
-        and isinstance(stage.get("hard_label_weight", 0.0), int | float)
-        and isinstance(stage.get("settings", {}), dict)
-    )
-    if not is_recipe:
-        raise ValueError(
-            'a recipe is {"matches": [{"quantity": ..., "loss": ...}, ...], "hard_label_weight": 0, '
-            '"settings": {"epochs": 3}}'
-        )
-    matches = tuple(configuration.from_dict(Match, each, "match.") for each in stage["matches"])
-    return StageRecipe(matches, stage.get("hard_label_weight", 0.0), stage.get("settings", {}))
