@@ -60,8 +60,11 @@ def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
                 after = batch.labels_T[start + place] if labelled else batch.ids_T[start + place + 1]
                 expected -= float(scores[place, after])
                 count += 1
-        found, hits = ClmObjective().loss_sums(model, step_inputs), ClmObjective().evaluate(model, step_inputs)
-    assert float(targets.total_weight) == count == (60 if labelled else 56)
+        found, hits = (
+            ClmObjective().loss_sums(model, step_inputs),
+            ClmObjective().loss_sums(model, step_inputs, with_metrics=True),
+        )
+    assert float(targets.weights_K.sum()) == count == (60 if labelled else 56)
     assert float(found["clm"]) == pytest.approx(expected, rel=1e-10) == float(hits["clm"])
     assert 0 <= hits["clm_accuracy"] <= count
 
@@ -71,7 +74,7 @@ def test_a_token_without_a_next_one_enters_no_sum(random):
     labels = batch.labels_T.clone()
     labels[[3, 19, 31]] = -1
     step_inputs = ClmObjective().prepare(batch.with_values("tokens", labels_T=labels), 0)
-    assert float(step_inputs.targets["clm"].total_weight) == 29
+    assert float(step_inputs.targets["clm"].weights_K.sum()) == 29
     whole = ClmObjective().prepare(batch, 0)
     with torch.no_grad():
         model = model_of()
@@ -124,7 +127,7 @@ def test_a_sequence_without_tokens_changes_no_other(random):
     found, expected = (next_tokens(pack(each), True) for each in (rows, [rows[0], rows[2], rows[3]]))
     for name in ("indices_K", "values_K", "weights_K"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
-    assert found.offsets_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.total_weight) == pytest.approx(2)
+    assert found.offsets_host.tolist() == [0, 3, 3, 8, 8, 8] and float(found.weights_K.sum()) == pytest.approx(2)
 
 
 OUTPUTS = {
@@ -153,7 +156,10 @@ def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, fami
     objective, step_inputs = drawn_beside_task(random, head_config, together)
     counts, batch = step_inputs.total_weights(), step_inputs.batch
     with torch.no_grad():
-        found, hits = objective.loss_sums(model, step_inputs), objective.evaluate(model, step_inputs)
+        found, hits = (
+            objective.loss_sums(model, step_inputs),
+            objective.loss_sums(model, step_inputs, with_metrics=True),
+        )
         alone = TaskObjective(head_config).loss_sums(model, step_inputs)["task"]
         means = []
         for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
@@ -212,13 +218,16 @@ def test_it_learns_to_continue_a_text(family):
 
     for _ in range(200):
         each = step_inputs()
-        (objective.loss_sums(model, each)["clm"] / each.targets["clm"].total_weight).backward()
+        (objective.loss_sums(model, each)["clm"] / each.targets["clm"].weights_K.sum()).backward()
         optimizer.step()
         warmup.step()
         optimizer.zero_grad()
     with torch.no_grad():
         last = step_inputs()
-        hits = {name: float(value) / 32 for name, value in objective.evaluate(model.eval(), last).items()}
+        hits = {
+            name: float(value) / 32
+            for name, value in objective.loss_sums(model.eval(), last, with_metrics=True).items()
+        }
     assert hits["clm"] < np.log(20) + 0.5  # the second token is any of 20, and the ten after it are certain
     assert hits["clm_accuracy"] > 9.9
 

@@ -52,7 +52,7 @@ def test_so_many_tokens_of_each_sequence(rate, random):
         ids_T, targets = masking(probability=rate).prepare(batch, token_keys(batch, seed))
         asked = asked_of(batch, rate)
         assert counts_of(batch, targets).tolist() == asked == np.diff(targets.offsets_host).tolist()
-        assert float(targets.total_weight) == sum(asked)
+        assert float(targets.weights_K.sum()) == sum(asked)
         chosen = chosen_of(targets)
         assert len(np.unique(chosen)) == len(chosen)
         for i in range(batch.num_sequences):
@@ -88,7 +88,7 @@ def test_other_shares(random):
     ids_T, targets = masking(mask_fraction=1.0, random_fraction=0.0).prepare(batch, token_keys(batch, 0))
     assert (ids_T[targets.indices_K] == MASK).all()
     ids_T, targets = masking(mask_fraction=0.0, random_fraction=0.0).prepare(batch, token_keys(batch, 0))
-    assert ids_T.equal(batch.ids_T) and float(targets.total_weight) == 1900
+    assert ids_T.equal(batch.ids_T) and float(targets.weights_K.sum()) == 1900
     ids_T, targets = masking(mask_fraction=0.0, random_fraction=1.0).prepare(batch, token_keys(batch, 0))
     assert (ids_T[targets.indices_K] != targets.values_K).float().mean() > 0.99
     assert not np.isin(ids_T[targets.indices_K].numpy(), SPECIAL).any()
@@ -335,13 +335,17 @@ def test_ngrams_do_not_cross_a_sequence_or_segment(random):
     one_word = pack(sequences, word_starts=[np.zeros(2, bool)] * 2000)
     two_words = pack(sequences, word_starts=[np.array([False, True])] * 2000)
     # one token of two is asked for: none can be taken of a word of two, always one of two words
-    assert float(masking(unit="word", probability=0.4).prepare(one_word, token_keys(one_word, 0))[1].total_weight) == 0
-    assert float(masking(unit="ngram", probability=0.4).prepare(one_word, token_keys(one_word, 0))[1].total_weight) == 0
+    assert (
+        float(masking(unit="word", probability=0.4).prepare(one_word, token_keys(one_word, 0))[1].weights_K.sum()) == 0
+    )
+    assert (
+        float(masking(unit="ngram", probability=0.4).prepare(one_word, token_keys(one_word, 0))[1].weights_K.sum()) == 0
+    )
     targets = masking(unit="word", probability=0.4).prepare(two_words, token_keys(two_words, 0))[1]
     assert counts_of(two_words, targets).tolist() == [1] * 2000
     # n-grams of one or two words are as likely as 2 to 1, and an n-gram of two does not fit here
     targets = masking(unit="ngram", probability=0.4, max_ngram=2).prepare(two_words, token_keys(two_words, 0))[1]
-    assert 0.6 < float(targets.total_weight) / 2000 < 0.9
+    assert 0.6 < float(targets.weights_K.sum()) / 2000 < 0.9
     ids = np.tile([CLS, 50, SEP, 60, SEP], 5000)
     pairs = pack(np.split(ids, 5000), word_starts=[np.zeros(5, bool)] * 5000)
     for unit in ("word", "ngram"):

@@ -70,13 +70,16 @@ def test_the_sums_are_cross_entropies(model, random):
         nsp = model.sentence_logits(x_TD[[0, 20, 51]]).log_softmax(-1)
         expected = -sum(float(nsp[i, label]) for i, label in enumerate(step_inputs.batch.labels_N.tolist()))
         assert float(sums["nsp"]) == pytest.approx(expected)
-    assert float(mlm.total_weight) == 3 + 5 + 1 and float(step_inputs.total_weights()["nsp"]) == 3
+    assert float(mlm.weights_K.sum()) == 3 + 5 + 1 and float(step_inputs.total_weights()["nsp"]) == 3
 
 
 def test_hits_count_right_guesses(model, random):
     step_inputs = drawn_of(random, [40] * 20)
     with torch.no_grad():
-        hits, sums = pretraining().evaluate(model, step_inputs), pretraining().loss_sums(model, step_inputs)
+        hits, sums = (
+            pretraining().loss_sums(model, step_inputs, with_metrics=True),
+            pretraining().loss_sums(model, step_inputs),
+        )
         mlm = step_inputs.targets["mlm"]
         guesses = model.mlm_logits(model(step_inputs.batch)[mlm.indices_K]).argmax(-1)
     assert hits["mlm_accuracy"] == (guesses == mlm.values_K).sum()
@@ -84,7 +87,7 @@ def test_hits_count_right_guesses(model, random):
     assert hits["mlm"] == pytest.approx(float(sums["mlm"])) and hits["nsp"] == pytest.approx(float(sums["nsp"]))
     right = StepInputs(step_inputs.batch.with_values("mlm", values_K=guesses))
     with torch.no_grad():
-        assert pretraining().evaluate(model, right)["mlm_accuracy"] == len(guesses)
+        assert pretraining().loss_sums(model, right, with_metrics=True)["mlm_accuracy"] == len(guesses)
 
 
 def test_without_a_sentence_task_there_is_one_term(model, random):
@@ -97,7 +100,10 @@ def test_sentence_order_is_a_term_of_its_own_name(model, random):
     assert MlmObjective(pretraining().masking, "sop", 0.5).weights == {"mlm": 1.0, "sop": 0.5}
     one, other = (drawn_of(np.random.default_rng(0), [20, 30], sentence=task) for task in ("nsp", "sop"))
     with torch.no_grad():
-        nsp, sop = pretraining("nsp").evaluate(model, one), pretraining("sop").evaluate(model, other)
+        nsp, sop = (
+            pretraining("nsp").loss_sums(model, one, with_metrics=True),
+            pretraining("sop").loss_sums(model, other, with_metrics=True),
+        )
     assert list(sop) == ["mlm", "mlm_accuracy", "sop", "sop_accuracy"]
     assert list(nsp.values()) == list(sop.values())
 
@@ -195,7 +201,7 @@ def test_parts_hold_all_sequences_in_order(lengths, micro_tokens, random):
         token_start += part.batch.num_tokens
     assert positions == whole.targets["mlm"].indices_K.tolist()
     for term, count in whole.total_weights().items():
-        assert sum(float(part.targets[term].total_weight) for part in parts) == float(count)
+        assert sum(float(part.targets[term].weights_K.sum()) for part in parts) == float(count)
 
 
 def test_equal_sequences_make_equal_parts(random):

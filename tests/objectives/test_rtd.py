@@ -71,7 +71,7 @@ def test_the_losses_are_those_of_the_definition(discriminator_task):
     step_inputs = drawn_of(objective, seed=4)
     original = batch_of().ids_T.tolist()
     log_p, positions, samples = sampled_by_hand(pair, step_inputs)
-    sums, hits = objective.loss_sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
+    sums, hits = objective.loss_sums(pair, step_inputs), objective.loss_sums(pair, step_inputs, with_metrics=True)
     values = step_inputs.targets["mlm"].values_K.tolist()
     assert [original[place] for place in positions] == values
     assert float(sums["mlm"]) == pytest.approx(-sum(float(row[v]) for row, v in zip(log_p, values, strict=True)))
@@ -126,7 +126,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
         copied = text[place] == original[place]
         loss -= math.log((1 - p if copied else 0) + p * float(named[original[place]]))
         num_right += int(named.argmax()) == original[place] if p > 0.5 else copied
-    sums, hits = objective.loss_sums(pair, step_inputs), objective.evaluate(pair, step_inputs)
+    sums, hits = objective.loss_sums(pair, step_inputs), objective.loss_sums(pair, step_inputs, with_metrics=True)
     assert float(sums["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction"]) == pytest.approx(loss, rel=1e-9)
     assert float(hits["correction_accuracy"]) == num_right
@@ -151,7 +151,7 @@ def test_unreplaced_masks_are_seen_by_the_discriminator():
             assert torch.equal(samples_K[~is_kept_K], torch.tensor(by_hand)[~is_kept_K])
         num_kept, num_masked = num_kept + int(is_kept_K.sum()), num_masked + len(samples_K)
     assert 0.33 < num_kept / num_masked < 0.47
-    assert float(objective.evaluate(pair, step_inputs)["rtd_replaced"]) >= int(is_kept_K.sum())
+    assert float(objective.loss_sums(pair, step_inputs, with_metrics=True)["rtd_replaced"]) >= int(is_kept_K.sum())
 
 
 def test_unreplaced_masks_need_a_correction():

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hornbook.batch import Batch, pack
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig
+from hornbook.models.heads import HEADS
 from hornbook.tasks.objective import TaskObjective, balanced_class_weights
 from hornbook.train.objective import StepInputs
 from hornbook.train.step import bucketed
@@ -178,8 +179,9 @@ def test_answerable_classifier(random):
     batch = batch_for("answerable", random)
     step_inputs = drawn_for(objective, batch)
     found = model.outputs(batch)
-    losses, is_right, weights = objective.losses(found, step_inputs)
-    assert weights.tolist() == [1.0] * batch.num_sequences
+    targets = step_inputs.targets["task"]
+    losses, is_right = HEADS["spans"].losses(objective.head_config, found, targets.values_K)
+    assert targets.weights_K.tolist() == [1.0] * batch.num_sequences
     for row, loss, right, (start, end) in zip(found, losses, is_right, batch.labels_N.tolist(), strict=True):
         spans, classifier = row[:-1].log_softmax(0), row[-1].log_softmax(0)
         expected = -classifier[1] if end == 0 else -classifier[0] - (spans[start, 0] + spans[end, 1]) / 2
@@ -192,7 +194,7 @@ def test_hits_say_the_same_sums(random, name):
     """For validation: the loss again, and how often the answer is right: between none and all."""
     objective, model = objective_for(name), model_for(KINDS[name])
     step_inputs = drawn_for(objective, batch_for(name, random))
-    hits = objective.evaluate(model, step_inputs)
+    hits = objective.loss_sums(model, step_inputs, with_metrics=True)
     assert hits["task"].item() == objective.loss_sums(model, step_inputs)["task"].item()
     assert 0 <= hits["task_accuracy"].item() <= step_inputs.total_weights()["task"].item()
 
@@ -206,5 +208,5 @@ def test_right_answers_are_all_hits():
 
     batch = pack([np.arange(1, 4)] * 3, labels=np.array([2, 0, 1]))
     objective = objective_for("single")
-    hits = objective.evaluate(Sure(), drawn_for(objective, batch))
+    hits = objective.loss_sums(Sure(), drawn_for(objective, batch), with_metrics=True)
     assert hits["task_accuracy"].item() == 3 and hits["task"].item() < 1e-6

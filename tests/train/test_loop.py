@@ -242,7 +242,9 @@ class Poisoned:
             current["seed"] = seed
             return draw(batch, seed)
 
-        def breaking(model, step_inputs):
+        def breaking(model, step_inputs, with_metrics=False):
+            if with_metrics:
+                return sums(model, step_inputs, with_metrics)
             from hornbook.train.randomness import seed_of
 
             found = sums(model, step_inputs)
@@ -327,7 +329,9 @@ def doubled_from(first: int, last: int):
         current["seed"] = seed
         return draw(batch, seed)
 
-    def growing(model, step_inputs):
+    def growing(model, step_inputs, with_metrics=False):
+        if with_metrics:
+            return sums(model, step_inputs, with_metrics)
         from hornbook.train.randomness import seed_of
 
         bad = any(current["seed"] == seed_of(0, number, "draw") for number in range(first, last))
@@ -377,7 +381,9 @@ def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
     sums = job.objective.loss_sums
     count = {"steps": 0}
 
-    def poisoned(model, step_inputs):
+    def poisoned(model, step_inputs, with_metrics=False):
+        if with_metrics:
+            return sums(model, step_inputs, with_metrics)
         count["steps"] += 1
         found = sums(model, step_inputs)
         return {t: v * float("nan") for t, v in found.items()} if count["steps"] > 66 else found

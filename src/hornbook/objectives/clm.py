@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from hornbook.batch import Batch
 from hornbook.config import ValidatedSettings, setting
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import VocabularyObjective, summed_loss, term_metrics
+from hornbook.objectives.mlm import VocabularyObjective, summed_loss
 from hornbook.objectives.vocabulary_loss import can_fuse_loss, fused_loss
 from hornbook.train.objective import Objective, StepInputs, Targets, next_token_targets, next_tokens
 from hornbook.train.randomness import token_keys
@@ -53,18 +53,16 @@ class ClmObjective(VocabularyObjective):
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         return StepInputs(batch.with_streams({"clm": next_token_targets(batch)}))
 
-    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD = model(step_inputs.batch)
-        return {
-            term: next_token_loss(model, x_TD, step_inputs.targets[term], self.summed_loss) for term in self.weights
-        }
-
-    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD, metrics = model(step_inputs.batch), {}
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        x_TD, sums = model(step_inputs.batch), {}
         for term in self.weights:
             targets = step_inputs.targets[term]
-            metrics |= term_metrics(term, model.clm_logits(x_TD.index_select(0, targets.indices_K)), targets)
-        return metrics
+            if with_metrics:
+                logits_KV = model.clm_logits(x_TD.index_select(0, targets.indices_K))
+                sums |= self.term_sums(term, logits_KV, targets, with_metrics)
+            else:
+                sums[term] = next_token_loss(model, x_TD, targets, self.summed_loss)
+        return sums
 
 
 class HybridObjective(ClmObjective):
@@ -122,19 +120,11 @@ class AuxiliaryLanguageModel:
         batch = self.task_objective.prepare(batch, seed).batch
         return StepInputs(batch.with_streams({"clm": next_tokens(batch, each_sequence_once=True)}))
 
-    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        metrics = self.evaluate(model, step_inputs)
-        return {term: metrics[term] for term in self.weights}
-
-    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        x_TD, targets = model(step_inputs.batch), step_inputs.targets["clm"]
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        x_TD = model(step_inputs.batch)
         outputs = model.outputs_of(x_TD, step_inputs.batch)
-        losses, is_right, weights = self.task_objective.losses(outputs, step_inputs)
-        return {
-            "task": (losses * weights).sum(),
-            "task_accuracy": (is_right * weights).sum(),
-            "clm": next_token_loss(model, x_TD, targets),
-        }
+        sums = self.task_objective.sums_of(outputs, step_inputs, with_metrics)
+        return {**sums, "clm": next_token_loss(model, x_TD, step_inputs.targets["clm"])}
 
 
 def next_token_loss(

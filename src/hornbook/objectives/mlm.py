@@ -42,19 +42,19 @@ def summed_loss(logits_KV: Tensor, values_K: Tensor, weights_K: Tensor) -> Tenso
     return (F.cross_entropy(upcast(logits_KV), values_K, reduction="none") * weights_K).sum()
 
 
-def term_metrics(term: str, logits_KV: Tensor, targets: Targets) -> dict[str, Tensor]:
-    """Loss and accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
-    is_right_K = logits_KV.argmax(-1) == targets.values_K
-    loss = summed_loss(logits_KV, targets.values_K, targets.weights_K)
-    return {term: loss, f"{term}_accuracy": (is_right_K * targets.weights_K).sum()}
-
-
 class VocabularyObjective:
     """The base of objectives with losses over the vocabulary. `compile` compiles the functions named in `compiled`,
     which otherwise make several passes over the logits."""
 
     compiled: tuple[str, ...] = ("summed_loss",)
     summed_loss = staticmethod(summed_loss)
+
+    def term_sums(self, term: str, logits_KV: Tensor, targets: Targets, with_metrics: bool) -> dict[str, Tensor]:
+        """Loss and perhaps accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
+        sums = {term: self.summed_loss(logits_KV, targets.values_K, targets.weights_K)}
+        if with_metrics:
+            sums[f"{term}_accuracy"] = ((logits_KV.argmax(-1) == targets.values_K) * targets.weights_K).sum()
+        return sums
 
     def compile(self) -> None:
         for name in self.compiled:
@@ -78,17 +78,11 @@ class MlmObjective(VocabularyObjective):
             targets[self.sentence] = group_targets(batch, batch.labels_N[: batch.num_real_sequences])
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
-    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        return {
-            term: self.summed_loss(logits, step_inputs.targets[term].values_K, step_inputs.targets[term].weights_K)
-            for term, logits in self._logits(model, model(step_inputs.batch), step_inputs).items()
-        }
-
-    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        metrics = {}
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        sums = {}
         for term, logits in self._logits(model, model(step_inputs.batch), step_inputs).items():
-            metrics |= term_metrics(term, logits, step_inputs.targets[term])
-        return metrics
+            sums |= self.term_sums(term, logits, step_inputs.targets[term], with_metrics)
+        return sums
 
     def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
         """The logits at the targets of each term, from the hidden states."""

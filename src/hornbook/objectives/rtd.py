@@ -30,7 +30,7 @@ from hornbook.config import ValidatedSettings, setting
 from hornbook.models.electra import ElectraPair, Shared
 from hornbook.models.heads import upcast
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import SentenceTask, VocabularyObjective, term_metrics
+from hornbook.objectives.mlm import SentenceTask, VocabularyObjective
 from hornbook.train.objective import StepInputs, Targets, all_token_targets, group_targets
 from hornbook.train.randomness import random_bits, token_keys
 
@@ -197,19 +197,10 @@ class RtdObjective(VocabularyObjective):
             targets[self.settings.sentence] = group_targets(batch, batch.labels_N[: batch.num_real_sequences])
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
-    def loss_sums(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        sums = self._sums(model, step_inputs, with_metrics=False)
-        return {term: sums[term] for term in self.weights}
-
-    def evaluate(self, model: ElectraPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        return self._sums(model, step_inputs, with_metrics=True)
-
-    def _sums(self, model: ElectraPair, step_inputs: StepInputs, with_metrics: bool) -> dict[str, Tensor]:
+    def loss_sums(self, model: ElectraPair, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
         corrupted = self._corrupted(model, step_inputs)
         mlm, x_TD = step_inputs.targets["mlm"], model.discriminator(corrupted.batch)
-        sums = {"mlm": self.summed_loss(corrupted.logits_KV, mlm.values_K, mlm.weights_K)}
-        if with_metrics:
-            sums["mlm_accuracy"] = ((corrupted.logits_KV.argmax(-1) == mlm.values_K) * mlm.weights_K).sum()
+        sums = self.term_sums("mlm", corrupted.logits_KV, mlm, with_metrics)
         terms = {self.term: self._detection(model, x_TD, corrupted, step_inputs)}
         if self.settings.correction:
             terms[CORRECTION] = self._correction(model, x_TD, corrupted, mlm)
@@ -226,7 +217,7 @@ class RtdObjective(VocabularyObjective):
             sums |= self._adversarial(model, x_TD, corrupted, step_inputs)
         if (sentence := step_inputs.targets.get(self.settings.sentence)) is not None:
             logits_N2 = model.discriminator.sentence_logits(x_TD[sentence.indices_K])
-            sums |= term_metrics(self.settings.sentence, logits_N2, sentence)
+            sums |= self.term_sums(self.settings.sentence, logits_N2, sentence, with_metrics)
         return sums
 
     def _corrupted(self, model: ElectraPair, step_inputs: StepInputs) -> _Corrupted:

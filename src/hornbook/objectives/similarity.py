@@ -56,13 +56,9 @@ class SimilarityObjective:
         vectors_ND = upcast(model.outputs(batch)).flatten(0, 1)[: batch.num_real_sequences]
         return F.normalize(vectors_ND, dim=-1)
 
-    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        loss, _ = self._losses(model, step_inputs)
-        return {"task": loss}
-
-    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
         loss, num_right = self._losses(model, step_inputs)
-        return {"task": loss, "task_accuracy": num_right}
+        return {"task": loss, "task_accuracy": num_right} if with_metrics else {"task": loss}
 
     def _losses(self, model: nn.Module, step_inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """(summed loss, number of right predictions) of a micro-batch."""

@@ -49,9 +49,8 @@ def run_model(
             outputs = model.outputs(batch)
         if has_labels:
             step_inputs = objective.prepare(batch, seed=0)
-            losses, _, weights = objective.losses(outputs, step_inputs)
-            loss += float((losses * weights).sum())
-            count += float(weights.sum())
+            loss += float(objective.sums_of(outputs, step_inputs)["task"])
+            count += float(step_inputs.total_weights()["task"])
         return outputs.float().cpu().numpy()
 
     with evaluation_mode(model):

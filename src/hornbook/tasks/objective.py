@@ -56,21 +56,18 @@ class TaskObjective:
         self.class_weights = self.class_weights.to(values.device)
         return self.class_weights[values]
 
-    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        losses, _, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
-        return {"task": (losses * weights).sum()}
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        return self.sums_of(model.outputs(step_inputs.batch), step_inputs, with_metrics)
 
-    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        losses, is_correct, weights = self.losses(model.outputs(step_inputs.batch), step_inputs)
-        return {"task": (losses * weights).sum(), "task_accuracy": (is_correct * weights).sum()}
-
-    def losses(self, outputs: Tensor, step_inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
-        """(loss, whether the prediction is correct, weight) of each target, from the model outputs."""
+    def sums_of(self, outputs: Tensor, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        """`loss_sums` from the model outputs."""
         outputs = upcast(outputs)
         targets = step_inputs.targets["task"]
         num = min(len(outputs), len(targets.values_K))
         outputs, values, weights = outputs[:num], targets.values_K[:num], targets.weights_K[:num]
-        return *HEADS[self.head_config.output].losses(self.head_config, outputs, values), weights
+        losses, is_correct = HEADS[self.head_config.output].losses(self.head_config, outputs, values)
+        metrics = {"task_accuracy": (is_correct * weights).sum()} if with_metrics else {}
+        return {"task": (losses * weights).sum(), **metrics}
 
 
 def balanced_class_weights(labels: np.ndarray, num_labels: int) -> Tensor:

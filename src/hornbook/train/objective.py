@@ -31,10 +31,6 @@ class Targets(Stream):
     values_K: Tensor  # one value per target, or one row of values
     weights_K: Tensor = stream_field(padding=0)  # float32; 0 or 1, or a class weight
 
-    @property
-    def total_weight(self) -> Tensor:
-        return self.weights_K.sum()
-
 
 def group_targets(batch: Batch, values: Tensor, weights: Tensor | None = None) -> Targets:
     """One target per group of sequences, at the first token of the group; the weights default to 1. Padding sequences
@@ -108,7 +104,7 @@ class StepInputs:
 
     def total_weights(self) -> dict[str, Tensor]:
         """The sum of the targets' weights for each loss term: what its loss is divided by."""
-        return {term: targets.total_weight for term, targets in self.targets.items()}
+        return {term: targets.weights_K.sum() for term, targets in self.targets.items()}
 
     def split(self, micro_tokens: int) -> list["StepInputs"]:
         """Micro-batches of at most `micro_tokens` tokens, as few and as equal in size as possible. A group of sequences
@@ -154,12 +150,9 @@ class Objective(Protocol):
         sequence depend on its `step_index_host`, not on the rest of the batch."""
         ...
 
-    def loss_sums(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        """The loss of each term, summed over its targets (not averaged)."""
-        ...
-
-    def evaluate(self, model: nn.Module, step_inputs: StepInputs) -> dict[str, Tensor]:
-        """For validation: the loss sums, and metrics such as `<term>_accuracy` (any `<term>_*`) summed over targets."""
+    def loss_sums(self, model: nn.Module, step_inputs: StepInputs, with_metrics: bool = False) -> dict[str, Tensor]:
+        """The loss of each term, summed over its targets (not averaged). For validation also metrics, such as
+        `<term>_accuracy` (any `<term>_*`), likewise summed."""
         ...
 
 
@@ -179,9 +172,7 @@ class TrainingModule(nn.Module):
     def forward(
         self, step_inputs: StepInputs, with_metrics: bool = False, only_vectors: bool = False
     ) -> dict[str, Tensor]:
-        """The sum of each loss term over its targets; with metrics, also those of `Objective.evaluate`. With
-        `only_vectors`, the vectors that an objective shares between micro-batches."""
+        """`Objective.loss_sums`. With `only_vectors`, the vectors that an objective shares between micro-batches."""
         if only_vectors:
             return {"vectors": self.objective.vectors(self.model, step_inputs)}
-        compute = self.objective.evaluate if with_metrics else self.objective.loss_sums
-        return compute(self.model, step_inputs)
+        return self.objective.loss_sums(self.model, step_inputs, with_metrics)

@@ -35,7 +35,7 @@ from hornbook.objectives.distillation.matching import (
     recipes_in,
 )
 from hornbook.objectives.masking import Masking
-from hornbook.objectives.mlm import VocabularyObjective, term_metrics
+from hornbook.objectives.mlm import VocabularyObjective
 from hornbook.train.objective import StepInputs, Targets, all_token_targets, first_token_targets, next_token_targets
 from hornbook.train.randomness import token_keys
 
@@ -163,21 +163,14 @@ class Distillation:
         self.weights |= {term: match.weight for term, match in self.matches.items()}
         _check_matches(self.matches, student, teacher)
 
-    def loss_sums(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        return self._sums(self._forward_pass(model, step_inputs))
-
-    def evaluate(self, model: DistillationPair, step_inputs: StepInputs) -> dict[str, Tensor]:
-        forward = self._forward_pass(model, step_inputs)
-        return self._sums(forward) | self._hard_label_metrics(forward)
-
-    def _forward_pass(self, model: DistillationPair, step_inputs: StepInputs) -> ForwardPass:
+    def loss_sums(
+        self, model: DistillationPair, step_inputs: StepInputs, with_metrics: bool = False
+    ) -> dict[str, Tensor]:
         teacher = self._teacher_pass(model.teacher, step_inputs)
-        return ForwardPass(model, self._forward(model.student, step_inputs.batch, 0), teacher, step_inputs)
-
-    def _sums(self, forward: ForwardPass) -> dict[str, Tensor]:
+        forward = ForwardPass(model, self._forward(model.student, step_inputs.batch, 0), teacher, step_inputs)
         sums = {}
-        if self.recipe.hard_label_weight:
-            sums[self.hard_label_term] = self._hard_label_sum(forward)
+        if self.recipe.hard_label_weight or with_metrics:
+            sums |= self._hard_label_sums(forward, with_metrics)
         for term, match in self.matches.items():
             if match.quantity == "logits":
                 sums[term] = self._logits_sum(term, match, forward)
@@ -235,12 +228,8 @@ class Distillation:
     def prepare(self, batch: Batch, seed: int) -> StepInputs:
         raise NotImplementedError
 
-    def _hard_label_sum(self, forward: ForwardPass) -> Tensor:
-        """The hard-label loss, summed over its targets."""
-        return self._hard_label_metrics(forward)[self.hard_label_term]
-
-    def _hard_label_metrics(self, forward: ForwardPass) -> dict[str, Tensor]:
-        """The hard-label loss and accuracy, summed over the targets."""
+    def _hard_label_sums(self, forward: ForwardPass, with_metrics: bool) -> dict[str, Tensor]:
+        """The hard-label loss, with metrics also the accuracy, summed over the targets."""
         raise NotImplementedError
 
     def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
@@ -284,21 +273,12 @@ class CorpusDistillation(VocabularyObjective, Distillation):
         """Logits over the vocabulary, K x V."""
         return network.clm_logits(x_KD) if self.hard_label_term == "clm" else network.mlm_logits(x_KD)
 
-    def _hard_label_logits(self, forward: ForwardPass) -> tuple[Tensor, Targets]:
-        """The student's logits at the targets of the hard-label loss, and these targets."""
-        targets = forward.step_inputs.targets[self.hard_label_term]
-        x_KD = forward.student.x_TD.index_select(0, targets.indices_K)
-        return self._logits(forward.model.student, x_KD), targets
-
-    def _hard_label_sum(self, forward: ForwardPass) -> Tensor:
-        logits_KV, targets = self._hard_label_logits(forward)
-        return self.summed_loss(logits_KV, targets.values_K, targets.weights_K)
-
-    def _hard_label_metrics(self, forward: ForwardPass) -> dict[str, Tensor]:
-        student = forward.model.student
+    def _hard_label_sums(self, forward: ForwardPass, with_metrics: bool) -> dict[str, Tensor]:
+        student, targets = forward.model.student, forward.step_inputs.targets[self.hard_label_term]
         if student.vocabulary_head not in student.heads:
             return {}
-        return term_metrics(self.hard_label_term, *self._hard_label_logits(forward))
+        logits_KV = self._logits(student, forward.student.x_TD.index_select(0, targets.indices_K))
+        return self.term_sums(self.hard_label_term, logits_KV, targets, with_metrics)
 
     def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
         targets = forward.step_inputs.targets[term]

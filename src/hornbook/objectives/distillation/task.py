@@ -133,10 +133,9 @@ class TaskDistillation(Distillation):
             outputs.task_logits = model.outputs_of(outputs.x_TD, batch)
         return outputs.task_logits
 
-    def _hard_label_metrics(self, forward: ForwardPass) -> dict[str, Tensor]:
+    def _hard_label_sums(self, forward: ForwardPass, with_metrics: bool) -> dict[str, Tensor]:
         task_logits = self._task_logits(forward.model.student, forward.student, forward.step_inputs.batch)
-        losses, is_right, weights = self.task_objective.losses(task_logits, forward.step_inputs)
-        return {"task": (losses * weights).sum(), "task_accuracy": (is_right * weights).sum()}
+        return self.task_objective.sums_of(task_logits, forward.step_inputs, with_metrics)
 
     def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
         batch, model = forward.step_inputs.batch, forward.model
