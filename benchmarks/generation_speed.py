@@ -27,7 +27,7 @@ from hornbook.inference.generation import GenerationConfig, generate
 from hornbook.inference.load import gpt_matrices
 from hornbook.interop.folder import save_model
 from hornbook.models.gpt import Gpt2
-from hornbook.nn.column_major import to_column_major
+from hornbook.nn.single_token import to_column_major
 from hornbook.runs.pretraining.presets import PRESETS
 
 LOUDER = 6.0  # factor of the initial weights; as published, a random model repeats its last token forever

@@ -18,7 +18,6 @@ import shlex
 import sys
 import sysconfig
 import time
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from hornbook.interop.hub import BUILTIN_MODELS
 from hornbook.terminal import log, log_console, print_result, table
 
 LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "__pycache__", "ensurepip"}
-HOLD_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 SHORTEST_DOCUMENT, SHORTEST_PARAGRAPH = 200, 20  # characters
 MASKED = ("The book was [MASK] in 1998.", "He was elected [MASK] of the United States.", "Paris is a [MASK] in France.")
 REPLACED = "The museum is open two the public."
@@ -59,17 +57,8 @@ def _docstrings(file: Path) -> str:
     except (SyntaxError, UnicodeDecodeError, ValueError):
         return ""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = (ast.get_docstring(node) for node in _statements(tree) if isinstance(node, kinds))
+    docstrings = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
     return "\n\n".join(filter(None, docstrings))
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """`ast.walk` without the expressions, which are most of the nodes and hold no definitions."""
-    queue = deque([tree])
-    while queue:
-        node = queue.popleft()
-        queue.extend(child for child in ast.iter_child_nodes(node) if isinstance(child, HOLD_STATEMENTS))
-        yield node
 
 
 def _prose(text: str) -> str:

@@ -21,11 +21,12 @@ os.umask(UMASK)
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, on_every_rank: bool = False) -> Iterator[Path]:
     """Yields a temporary path in the same folder and renames it to `path` when the block ends without an error.
-    Temporary files of `path` that killed processes left are removed."""
+    Temporary files of `path` that killed processes left are removed. Ranks other than the main one write nothing,
+    except where each machine has a file of its own (`on_every_rank`)."""
     path = Path(path)
-    if discards_writes():
+    if discards_writes() and not on_every_rank:
         with tempfile.TemporaryDirectory() as discarded:
             yield Path(discarded) / path.name
         return

@@ -37,7 +37,8 @@ def test_seen_hashes_are_a_set(most_in_memory, tmp_path, monkeypatch):
     assert len(seen._runs) <= 14
     is_in_file = [isinstance(run.base, np.memmap) for run in seen._runs]
     assert any(is_in_file) == (most_in_memory < 1000)
-    assert all(len(run) <= max(400, most_in_memory) for run, stored in zip(seen._runs, is_in_file) if not stored)
+    in_memory = [len(run) for run, stored in zip(seen._runs, is_in_file, strict=True) if not stored]
+    assert all(size <= max(400, most_in_memory) for size in in_memory)
     assert not seen.add(np.array(sorted(known), np.uint64)).any()
     assert not list(tmp_path.iterdir())  # the files have no names, so that a killed build leaves none
 

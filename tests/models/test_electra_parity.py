@@ -134,8 +134,6 @@ def test_error_for_a_width_that_no_head_divides_names_the_nearest():
         generator_config(ElectraConfig(width=32, num_heads=4, inner_width=64), 0.6)
     with pytest.raises(ValueError, match=r"try 0\.2812 or 0\.3125"):
         generator_config(PRESETS["electra-base"].model, 0.3)
-    with pytest.raises(ValueError, match="generator_layers must be at least 1, not 0"):
-        generator_config(PRESETS["electra-small"].model, 0.25, 0)
     assert generator_config(PRESETS["electra-small"].model, 0.125).width == 32  # one narrow head
 
 

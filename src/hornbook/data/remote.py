@@ -14,17 +14,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
 
 import fsspec
 import numpy as np
 from filelock import FileLock
 
 from hornbook.data.shards import MANIFEST, Shard, load_array, parts_of, read_manifest, shard_name
-from hornbook.lifecycle.temp_files import remove_stale_files_of, temporary_for
+from hornbook.files import replacing, sha256
 
 CACHE_VARIABLE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
 BACKGROUND_PARTS = ("tokens", "word_starts")  # parts of a shard that are fetched in the background
+OPTIONAL_FILES = ("tokenizer_config.json", "token_counts.npy")
 BLOCK_BYTES = 1 << 20
 FETCHED_AT_ONCE = 4
 MAX_TRIES = 5
@@ -69,14 +69,15 @@ class RemoteCorpus:
         data = b"".join(self._blocks(MANIFEST))
         # Corpora of the same contents share a folder, and one that is built again at the same URL gets another.
         self.folder = cache_folder() / hashlib.sha256(data).hexdigest()[:16]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with _replacing(self.folder / MANIFEST) as file:
-            file.write(data)
+        with replacing(self.folder / MANIFEST, on_every_rank=True) as temporary:
+            temporary.write_bytes(data)
         self.manifest = read_manifest(self.folder)
         self.parts = parts_of(self.manifest["settings"])
         indices = range(len(self.manifest["shards"]))
+        system, inside = file_system(self.url)
+        optional = [name for name in OPTIONAL_FILES if system.exists(f"{inside}/{name}")]
         with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
-            others = [pool.submit(self.fetch, name) for name in self._other_files()]
+            others = [pool.submit(self.fetch, name) for name in ("tokenizer.json", *optional)]
             first = [
                 pool.submit(self.part, i, part) for part in self.parts if part not in BACKGROUND_PARTS for i in indices
             ]
@@ -97,7 +98,7 @@ class RemoteCorpus:
         """The local file of one array of a shard; it is fetched if it is not there."""
         return self.fetch(f"{shard_name(index)}.{part}.npy", self.manifest["shards"][index]["sha256"][part])
 
-    def fetch(self, name: str, sha256: str | None = None) -> Path:
+    def fetch(self, name: str, expected_hash: str | None = None) -> Path:
         """The local copy of a file, whose contents have the given hash. One process or thread fetches it, others wait;
         the file appears when it is complete."""
         path = self.folder / name
@@ -105,21 +106,14 @@ class RemoteCorpus:
             return path
         with FileLock(self.folder / f".{name}.lock"):
             if not path.exists():
-                digest = hashlib.sha256()
-                with _replacing(path) as file:
-                    for block in self._blocks(name):
-                        file.write(block)
-                        digest.update(block)
-                    if sha256 not in (None, digest.hexdigest()):
+                with replacing(path, on_every_rank=True) as temporary:
+                    with open(temporary, "wb") as file:
+                        file.writelines(self._blocks(name))
+                    if expected_hash not in (None, sha256(temporary)):
                         raise ValueError(
                             f"{self.url}/{name} differs from the manifest (sha256): copy the corpus there again"
                         )
         return path
-
-    def _other_files(self) -> list[str]:
-        names = ["tokenizer.json", "tokenizer_config.json", "token_counts.npy"]
-        system, inside = file_system(self.url)
-        return [name for name in names if name == "tokenizer.json" or system.exists(f"{inside}/{name}")]
 
     def _fetch_rest(self) -> None:
         while True:
@@ -177,18 +171,3 @@ class RemoteShard(Shard):
         array = np.asarray(load_array(corpus.part(index, part), mmap_mode="r"))
         object.__setattr__(self, part, array)
         return array
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """As `files.replacing`, but also in ranks whose other writes are discarded, as each machine has a cache."""
-    remove_stale_files_of(path)
-    temporary = temporary_for(path)
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

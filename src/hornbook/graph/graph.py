@@ -88,25 +88,13 @@ class Graph:
             self.adjacency = Adjacency(arrays["pairs"], arrays["pair_offsets"])
             self.entities = read_lines(self.folder / "entities.txt")
             self.relations = [line.split("\t") for line in read_lines(self.folder / "relations.tsv")]
-            totals = self.manifest["totals"]
-            sizes = (len(self.entities), len(self.relations), len(self.heads))
-            if sizes != (totals["entities"], totals["relations"], totals["edges"]):
+            sizes = tuple(map(len, (self.entities, self.relations, self.heads)))
+            self.num_entities, self.num_relations, self.num_edges = sizes
+            if sizes != tuple(self.manifest["totals"][name] for name in ("entities", "relations", "edges")):
                 raise ValueError("its totals do not match its files")
 
     def __repr__(self) -> str:
         return f"Graph({str(self.folder)!r}): {self.num_entities:,} entities, {self.num_edges:,} edges"
-
-    @property
-    def num_entities(self) -> int:
-        return len(self.entities)
-
-    @property
-    def num_edges(self) -> int:
-        return len(self.heads)
-
-    @property
-    def num_relations(self) -> int:
-        return len(self.relations)
 
     @cached_property
     def names(self) -> list[tuple[int, str, float]]:

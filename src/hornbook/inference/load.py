@@ -12,8 +12,8 @@ from hornbook.inference.encoder import EncoderModel
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder, shown_name
 from hornbook.models.gpt import Gpt
-from hornbook.nn.column_major import linear_layers, to_column_major
 from hornbook.nn.int8 import WeightFormat
+from hornbook.nn.single_token import linear_layers, to_column_major
 
 
 def load(

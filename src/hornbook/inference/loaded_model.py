@@ -21,7 +21,7 @@ from hornbook.interop.folder import save_model
 from hornbook.interop.hub import shown_name
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.models.heads import pool_tokens
-from hornbook.nn.column_major import linear_layers, to_column_major
+from hornbook.nn.single_token import linear_layers, to_column_major
 from hornbook.tasks.encoded import l2_normalized
 from hornbook.text.tokenizer import Tokenizer
 

@@ -5,11 +5,12 @@ narrow (E) and projected to the width of the blocks (D), so that a large vocabul
 pre-trained to tell whether two consecutive segments are in order or swapped (SOP).
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from hornbook.config import setting
 from hornbook.models.encoder import Encoder, EncoderConfig, MlmHead, pooler
@@ -41,21 +42,9 @@ class AlbertConfig(EncoderConfig):
     )
 
 
-class SentenceHead(nn.Module):
+def sentence_head(config: AlbertConfig) -> nn.Module:
     """Dropout, then logits of (in order, swapped) from the pooled `[CLS]`."""
-
-    def __init__(self, config: AlbertConfig):
-        super().__init__()
-        self.dropout = nn.Dropout(config.head_dropout)
-        self.out = nn.Linear(config.width, 2)
-
-    def forward(self, pooled_ND: Tensor) -> Tensor:
-        return self.out(self.dropout(pooled_ND))
-
-
-def _block_prefix(config: AlbertConfig, i: int) -> str:
-    """In `transformers`, layers are in groups that share all their weights."""
-    return f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else i}.albert_layers.0"
+    return nn.Sequential(OrderedDict(dropout=nn.Dropout(config.head_dropout), out=nn.Linear(config.width, 2)))
 
 
 class Albert(Encoder):
@@ -66,7 +55,7 @@ class Albert(Encoder):
     """
 
     config_class = AlbertConfig
-    head_factories = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": SentenceHead})
+    head_factories = MappingProxyType({"pooler": pooler, "mlm": MlmHead, "sentence": sentence_head})
     always_projects = True
     naming = Naming(
         "albert",
@@ -88,7 +77,10 @@ class Albert(Encoder):
             "fc2": ("ffn_output",),
             "norm": ("full_layer_layer_norm",),
         },
-        block_prefix=_block_prefix,
+        # In `transformers`, layers are in groups that share all their weights.
+        block_prefix=lambda config, i: (
+            f"encoder.albert_layer_groups.{0 if config.sharing == 'all' else i}.albert_layers.0"
+        ),
         settings={
             **BERT_SETTINGS,
             "embedding_width": "embedding_size",

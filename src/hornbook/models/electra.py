@@ -173,10 +173,6 @@ def generator_config(config: ElectraConfig, share: float, num_layers: int | None
     >>> generator_config(small, 0.25).width, generator_config(small, 0.25).num_heads
     (64, 1)
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"objective.generator_size must be above 0 and at most 1, not {share:g}")
-    if num_layers is not None and num_layers < 1:
-        raise ValueError(f"objective.generator_layers must be at least 1, not {num_layers}")
     width = round(share * config.width)
     num_heads = _generator_heads(config, width)
     if not num_heads or abs(share * config.width - width) > 0.5:

@@ -262,7 +262,10 @@ class Transformer(nn.Module):
         offsets = None if is_half and prefers_dense(batch.max_length) and batch.is_uniform else batch.offsets
         layout = PackedLayout(offsets, offsets_host, batch.max_length, batch.num_causal)
         normed_TD = None
-        layers = zip(self.blocks_for(batch), self._next_norms(), caches or [None] * len(self.blocks), strict=True)
+        next_norms = [None] * len(self.blocks)
+        if self.config.pre_norm:
+            next_norms = [*(block.attention_norm for block in self.blocks[1:]), self.norm]
+        layers = zip(self.blocks_for(batch), next_norms, caches or [None] * len(self.blocks), strict=True)
         for layer, (block, next_norm, cache) in enumerate(layers, 1):
             if hidden_states is not None:
                 hidden_states.append(x_TD)
@@ -273,12 +276,6 @@ class Transformer(nn.Module):
         if hidden_states is not None:
             hidden_states.append(normed_TD)
         return normed_TD
-
-    def _next_norms(self) -> list[nn.LayerNorm | None]:
-        """With pre-norm, the norm that follows each block."""
-        if not self.config.pre_norm:
-            return [None] * len(self.blocks)
-        return [*(block.attention_norm for block in self.blocks[1:]), self.norm]
 
     def hidden_states(self, batch: Batch) -> list[Tensor]:
         """The input of the first block and the output of each block, T x D: one more than there are blocks."""

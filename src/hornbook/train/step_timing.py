@@ -13,7 +13,7 @@ from hornbook.train.optimizer import make_optimizer
 from hornbook.train.parallel.ranks import current_ranks
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import LoopSettings
-from hornbook.train.step import Stepper, make_stepper
+from hornbook.train.step import make_stepper
 
 FORWARD_FRACTION = 1 / 3  # the forward pass as a fraction of a step; validation needs nothing else
 NUM_TIMED = 12  # timed steps per sequence length
@@ -45,38 +45,32 @@ def seconds_per_step(
     """
     job.module.to(runtime.device)
     optimizer = make_optimizer(job.model, settings.optimizer)
+    make_batch = current_ranks().own_part(job.make_batch)
     # Closed, because a loader process that is forked later would destroy CUDA graphs that wait for garbage collection.
     with contextlib.closing(make_stepper(job.module, optimizer, settings, runtime)) as stepper:
-        return _seconds_per_step(stepper, job, runtime, batch_numbers, max_seconds)
 
+        def seconds_of(batches: Sequence[tuple[Batch, int]]) -> float:
+            start = time.monotonic()
+            for batch, batch_number in batches:
+                stepper.train_step(batch, batch_number, lr=0.0)
+            if runtime.device.type == "cuda":
+                torch.cuda.synchronize(runtime.device)
+            return time.monotonic() - start
 
-def _seconds_per_step(
-    stepper: Stepper, job: TrainingJob, runtime: Runtime, batch_numbers: Iterable[int], max_seconds: float
-) -> float:
-    make_batch = current_ranks().own_part(job.make_batch)
-
-    def seconds_of(batches: Sequence[tuple[Batch, int]]) -> float:
-        start = time.monotonic()
-        for batch, batch_number in batches:
-            stepper.train_step(batch, batch_number, lr=0.0)
-        if runtime.device.type == "cuda":
-            torch.cuda.synchronize(runtime.device)
-        return time.monotonic() - start
-
-    timed: list[tuple[Batch, int]] = []
-    times: list[float] = []
-    began = 0.0
-    for batch_number in batch_numbers:
-        timed.append((make_batch(batch_number).to(runtime.device), batch_number))
-        num_captured = stepper.num_captured
-        seconds = seconds_of(timed[-1:])
-        if not times:
-            began = time.monotonic()
-        is_slow = seconds > max_seconds and runtime.device.type == "cpu" and not runtime.compiles
-        if (not times and not is_slow) or stepper.num_captured > num_captured:
+        timed: list[tuple[Batch, int]] = []
+        times: list[float] = []
+        began = 0.0
+        for batch_number in batch_numbers:
+            timed.append((make_batch(batch_number).to(runtime.device), batch_number))
+            num_captured = stepper.num_captured
             seconds = seconds_of(timed[-1:])
-        times.append(seconds)
-        if is_slow or time.monotonic() - began > max_seconds:
-            break
-    median = statistics.median(times)
-    return seconds_of(timed) / len(timed) if runtime.device.type == "cuda" and median < SHORT_STEP else median
+            if not times:
+                began = time.monotonic()
+            is_slow = seconds > max_seconds and runtime.device.type == "cpu" and not runtime.compiles
+            if (not times and not is_slow) or stepper.num_captured > num_captured:
+                seconds = seconds_of(timed[-1:])
+            times.append(seconds)
+            if is_slow or time.monotonic() - began > max_seconds:
+                break
+        median = statistics.median(times)
+        return seconds_of(timed) / len(timed) if runtime.device.type == "cuda" and median < SHORT_STEP else median

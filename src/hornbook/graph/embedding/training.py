@@ -8,8 +8,6 @@ Shapes: B triples of a step, K negatives, D width, E edges, N entities.
 import dataclasses
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +28,10 @@ from hornbook.graph.graph import Graph, open_graph
 from hornbook.graph.triples import SPLITS
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import changed_values
-from hornbook.lifecycle.run_folder import SCORES, RunFolder
+from hornbook.lifecycle.run_folder import SCORES, RunFolder, ignore
 from hornbook.lifecycle.stopping import Signals
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
-from hornbook.train.job import TrainingProgress
+from hornbook.train.job import LoopState, OnProgress, TrainingProgress
 from hornbook.train.metrics_log import MetricsLog
 from hornbook.train.randomness import seed_of
 from hornbook.train.runtime import Runtime, choose_runtime, configure_torch, torch_settings_restored
@@ -47,17 +45,6 @@ HELD_OUT = 0.02
 MAX_LOGITS = 1 << 26  # of a chunk of a step with loss=all, which bounds the memory
 
 
-@dataclass
-class EmbeddingState:
-    """What a checkpoint records next to the vectors and the optimizer; `tokens` counts triples."""
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best: float | None = None
-    best_step: int = 0
-
-
 @torch_settings_restored()
 @lock_output_folder
 def embed_graph(
@@ -69,7 +56,7 @@ def embed_graph(
     resume: bool = False,
     device: str = "auto",
     overrides: dict[str, Any] | None = None,
-    on_progress: Callable[[TrainingProgress], bool | None] | None = None,
+    on_progress: OnProgress = ignore,
     **settings: Any,
 ) -> dict[str, Any]:
     """Trains vectors for the entities and relations of a graph in the folder `out`, and returns the scores.
@@ -105,7 +92,7 @@ def embed_graph(
     if not folder.has_record:
         folder.write_record(request, {"graph": opened.fingerprint}, chosen, runtime.to_record())
     configure_torch(runtime)
-    training = _Training(opened, folder, chosen, held_out, runtime, on_progress or (lambda progress: None))
+    training = _Training(opened, folder, chosen, held_out, runtime, on_progress)
     # The check is turned off explicitly, as leaving it at its default prints a warning.
     with Signals() as signals, torch.sparse.check_sparse_tensor_invariants(False):
         return training.run(signals, minutes)
@@ -119,7 +106,7 @@ class _Training:
         settings: GraphEmbeddingSettings,
         held_out: float,
         runtime: Runtime,
-        on_progress: Callable[[TrainingProgress], bool | None],
+        on_progress: OnProgress,
     ):
         self.graph, self.folder, self.settings, self.on_progress = graph, folder, settings, on_progress
         self.device = runtime.device
@@ -138,7 +125,7 @@ class _Training:
         self.steps_per_epoch = math.ceil(len(self.train) / settings.batch_size)
         self.num_steps = self.steps_per_epoch * settings.epochs
         self.checkpoints = Checkpoints(folder.path, keep=1)
-        self.state = EmbeddingState()
+        self.state = LoopState()  # `tokens` counts triples
         self.values: dict[str, float] = {}
 
     def run(self, signals: Signals, minutes: float | None) -> dict[str, Any]:
@@ -264,7 +251,7 @@ class _Training:
 
     def _restore(self, checkpoint: Path) -> None:
         sums, state = read_checkpoint(checkpoint)
-        self.state = EmbeddingState(**state)
+        self.state = LoopState(**state)
         self._load(checkpoint)
         for name, value in self.model.named_parameters():
             self.optimizer.state[value]["sum"].copy_(sums[name])
