@@ -81,7 +81,7 @@ def measured(steps: int) -> float:
     for step in range(steps + 1):
         if step == 1:  # the first one warms up
             began = time.monotonic()
-        logits = model.mlm_logits(model(batch))
+        logits = model.vocabulary_logits(model(batch))
         torch.nn.functional.cross_entropy(logits[:, : SIZE["vocab_size"]], labels).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -129,7 +129,7 @@ def encoded_alone(folder: Path) -> None:
         ids = our_tokenizer.encode(text).ids
         assert tokenizer(text)["input_ids"] == ids and not set(ids) & set(our_tokenizer.special_ids)
         with torch.no_grad():
-            scores = ours.clm_logits(ours(pack([np.array(ids)])))[-1]
+            scores = ours.vocabulary_logits(ours(pack([np.array(ids)])))[-1]
         after = model.generate(torch.tensor([ids]), max_new_tokens=1, do_sample=False)[0, -1]
         assert int(after) == int(scores.argmax())
 

@@ -442,7 +442,6 @@ def _concatenate(values: list[Values]) -> Values:
 
 
 def _full(values: Values, size: int, padding: float) -> Values:
-    """`size` padding entries for these values."""
     shape = (size, *values.shape[1:])
     if isinstance(values, Tensor):
         return values.new_full(shape, padding)

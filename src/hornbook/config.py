@@ -242,8 +242,6 @@ def check_name(name: str, where: str = "") -> None:
 
 
 class UnknownSetting(ValueError):
-    """Raised for a name that is not a setting."""
-
     def __init__(self, name: str, message: str):
         super().__init__(message)
         self.name = name

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hornbook.files import read_json_list, write_text
+from hornbook.files import read_json, write_text
 from hornbook.interop.hub import BUILTIN_MODELS
 from hornbook.terminal import log, log_console, print_result, table
 
@@ -149,7 +149,7 @@ def _run_command(*arguments: str) -> None:
 def _show_samples(run: Path) -> None:
     log("held-out sentences with a masked word:")
     rows = []
-    for sample in read_json_list(run / "samples.json"):
+    for sample in read_json(run / "samples.json", list):
         predictions = [f"{guess['token']} {guess['probability']:.0%}" for guess in sample["guesses"][:3]]
         mark = "✓" if sample["guesses"][0]["token"] == sample["answer"] else ""
         rows.append((mark, sample["text"], sample["answer"], ", ".join(predictions)))

@@ -112,30 +112,21 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> dict:
-    """The JSON object in a file; raises a `ValueError` that names the file if it is not a JSON object."""
-    return _read_json(path, dict, "object")
-
-
-def read_json_if_exists(path: Path) -> dict:
-    """As `read_json`; empty if there is no such file."""
-    return read_json(path) if Path(path).is_file() else {}
-
-
-def read_json_list(path: Path) -> list:
-    """The JSON list in a file; raises a `ValueError` that names the file if it is not a JSON list."""
-    return _read_json(path, list, "list")
-
-
-def _read_json(path: Path, kind: type, name: str) -> Any:
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The JSON object (or list, if `kind` is list) in a file; a `ValueError` that names the file if it holds none."""
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # ValueError also: not UTF-8, numbers with thousands of digits
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"{path} is not valid JSON ({reason}): restore the file or write it again") from None
     if not isinstance(value, kind):
+        name = "object" if kind is dict else "list"
         raise ValueError(f"{path} must hold a JSON {name}, found {type(value).__name__}")
     return value
+
+
+def read_json_if_exists(path: Path) -> dict:
+    return read_json(path) if Path(path).is_file() else {}
 
 
 def read_toml(path: Path) -> dict:

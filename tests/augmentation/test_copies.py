@@ -74,7 +74,7 @@ def test_candidates_are_the_likeliest_in_place_of_a_masked_word(opened, unmasked
         batch = pack([np.array(encoded.ids)], [np.array(encoded.segments)])
         place = encoded.ids.index(opened.tokenizer.mask_id)
         with torch.no_grad():
-            logits = opened.model.mlm_logits(opened.model(batch)[place : place + 1])[0]
+            logits = opened.model.vocabulary_logits(opened.model(batch)[place : place + 1])[0]
         tokens = [opened.tokenizer.token(each) for each in logits[: opened.tokenizer.vocab_size].topk(5).indices]
         special = opened.tokenizer.names.values()
         whole = [token for token in tokens if not token.startswith("##") and token not in special]

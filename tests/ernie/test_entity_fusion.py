@@ -112,7 +112,7 @@ def test_every_weight_learns(model):
     for trains in (False, True):
         model.entities.weight.requires_grad_(trains)
         x = model(batch)
-        loss = model.entity_logits(x, candidates).logsumexp(1).sum() + model.mlm_logits(x)[:, :9].sum()
+        loss = model.entity_logits(x, candidates).logsumexp(1).sum() + model.vocabulary_logits(x)[:, :9].sum()
         (loss + model.sentence_logits(x[:1])[0, 0]).backward()
         without = {name for name, each in model.named_parameters() if each.grad is None}
         assert without == (set() if trains else {"entities.weight"})

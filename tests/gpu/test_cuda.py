@@ -111,7 +111,7 @@ def test_float32_parity_with_transformers(tmp_path):
     random = np.random.default_rng(0)
     rows = [random.integers(1, 99, n) for n in (30, 7, 51)]
     batch = pack(rows).to(CUDA)
-    found = ours.mlm_logits(ours(batch))[:, :99]
+    found = ours.vocabulary_logits(ours(batch))[:, :99]
     one_by_one = [theirs(torch.from_numpy(row)[None].to(CUDA)).prediction_logits[0] for row in rows]
     expected = torch.cat(one_by_one)
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
@@ -248,7 +248,7 @@ def test_a_gpts_fused_loss_equals_the_plain_one(monkeypatch, tied, nearly_all):
     with torch.autocast("cuda", torch.bfloat16):
         x_KD = model(batch).index_select(0, targets.indices_K)
         assert can_fuse_loss(x_KD)
-        plain = summed_loss(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
+        plain = summed_loss(model.vocabulary_logits(x_KD), targets.values_K, targets.weights_K)
         fused = objective.loss_sums(model, step_inputs)["clm"]
     assert fused.item() == pytest.approx(plain.item(), rel=1e-3)
     parameters = list(model.parameters())

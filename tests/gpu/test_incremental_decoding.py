@@ -29,7 +29,7 @@ def test_captured_steps_equal_full_forward_passes(random, window, dtype, toleran
     for _ in range(20):
         with torch.no_grad():
             batch = pack([np.array(text) for text in texts]).to("cuda")
-            expected = model.clm_logits(model(batch)[batch.offsets[1:].long() - 1])[:, :90].float()
+            expected = model.vocabulary_logits(model(batch)[batch.offsets[1:].long() - 1])[:, :90].float()
         assert (logits - expected).norm() / expected.norm() < tolerance
         chosen = random.integers(0, 90, len(texts))
         logits = decoding.step(torch.from_numpy(chosen).to("cuda"))

@@ -64,7 +64,7 @@ def test_every_step_equals_a_full_forward_pass(ours, random, window, lengths):
     for _ in range(CONTEXT - max(map(len, texts)) + 1):  # until one is full
         with torch.no_grad():
             batch = pack([np.array(text) for text in texts])
-            expected = model.clm_logits(model(batch)[batch.offsets[1:].long() - 1])[:, : model.config.vocab_size]
+            expected = model.vocabulary_logits(model(batch)[batch.offsets[1:].long() - 1])[:, : model.config.vocab_size]
         assert (logits - expected).abs().max() < 1e-10
         chosen = random.integers(0, model.config.vocab_size, len(texts))
         logits = decoding.step(torch.from_numpy(chosen))
@@ -249,7 +249,7 @@ def test_sliding_window_prefills_the_last_half_again(ours):
     expected = []
     for _ in range(2 * CONTEXT):
         with torch.no_grad():
-            logits = ours.model.clm_logits(ours.model(pack([np.array(window)]))[-1:])
+            logits = ours.model.vocabulary_logits(ours.model(pack([np.array(window)]))[-1:])
         token = int(logits[0, : ours.tokenizer.vocab_size].argmax())
         if token == ours.eos_id:
             break

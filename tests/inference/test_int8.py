@@ -154,7 +154,7 @@ def trained() -> DecoderModel:
     for _ in range(60):
         rows = [ids[start : start + CONTEXT] for start in random.integers(0, len(ids) - CONTEXT - 1, 16)]
         batch = pack(rows)
-        logits = model.clm_logits(model(batch))[:-1]
+        logits = model.vocabulary_logits(model(batch))[:-1]
         loss = torch.nn.functional.cross_entropy(logits, batch.ids_T[1:])
         optimizer.zero_grad()
         loss.backward()

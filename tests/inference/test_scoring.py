@@ -151,7 +151,7 @@ def test_an_encoder_fills_masks_one_by_one(encoder):
     special = set(encoder.tokenizer.special_ids)
     for place in [i for i, number in enumerate(ids) if number == encoder.tokenizer.mask_id]:
         with torch.no_grad():
-            logits = encoder.model.mlm_logits(encoder.model(encoder._pack([ids], [[0] * len(ids)])))[place]
+            logits = encoder.model.vocabulary_logits(encoder.model(encoder._pack([ids], [[0] * len(ids)])))[place]
         order = logits[: encoder.tokenizer.vocab_size].argsort(descending=True).tolist()
         ids[place] = next(number for number in order if number not in special)
     expected = encoder.tokenizer.decode(ids)

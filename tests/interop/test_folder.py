@@ -54,7 +54,7 @@ def assert_same_hidden(ours: Bert, theirs: transformers.BertModel, tolerance: fl
 
 def assert_same_mlm(ours: Bert, theirs, tolerance: float = 1e-5) -> None:
     with torch.no_grad():
-        logits = ours.mlm_logits(ours(pack(IDS)))[:, : ours.config.vocab_size]
+        logits = ours.vocabulary_logits(ours(pack(IDS)))[:, : ours.config.vocab_size]
         outputs = [theirs(torch.tensor([row])) for row in IDS]
         expected = torch.cat([getattr(out, "logits", getattr(out, "prediction_logits", None))[0] for out in outputs])
     assert (logits - expected).abs().max() < tolerance

@@ -41,7 +41,9 @@ def their_outputs(model, ids: list, segments: list) -> tuple[torch.Tensor, torch
 
 def our_outputs(model: Albert, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     x_TD = model(batch)
-    return model.mlm_logits(x_TD)[:, : model.config.vocab_size], model.sentence_logits(x_TD[batch.offsets[:-1].long()])
+    return model.vocabulary_logits(x_TD)[:, : model.config.vocab_size], model.sentence_logits(
+        x_TD[batch.offsets[:-1].long()]
+    )
 
 
 def loss_of(mlm: torch.Tensor, sop: torch.Tensor) -> torch.Tensor:

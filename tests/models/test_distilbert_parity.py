@@ -32,7 +32,7 @@ def test_outputs_and_gradients(tmp_path, random, changes, dtype, tolerance):
     ids, segments = sequences(random, LENGTHS)
     padded = FAMILY.padded(ids, segments)
     expected = theirs(**padded).logits[padded["attention_mask"].bool()]
-    found = ours.mlm_logits(ours(pack(ids, segments)))[:, :VOCABULARY]  # segments change nothing
+    found = ours.vocabulary_logits(ours(pack(ids, segments)))[:, :VOCABULARY]  # segments change nothing
     assert (found - expected).abs().max() <= tolerance * max(1.0, expected.abs().max())
     (expected**2).mean().backward()
     (found**2).mean().backward()

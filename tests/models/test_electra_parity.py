@@ -47,7 +47,7 @@ def their_logits(model, ids: list, segments: list) -> torch.Tensor:
 
 def our_logits(model: Electra, batch, head: str) -> torch.Tensor:
     x_TD = model(batch)
-    return model.rtd_logits(x_TD) if head == "rtd" else model.mlm_logits(x_TD)[:, : model.config.vocab_size]
+    return model.rtd_logits(x_TD) if head == "rtd" else model.vocabulary_logits(x_TD)[:, : model.config.vocab_size]
 
 
 @pytest.mark.parametrize("head", ["rtd", "mlm"])
@@ -126,7 +126,7 @@ def test_what_the_two_share(shared):
         "all": set(discriminator) & set(generator),
     }
     assert both == expected[shared]
-    assert pair.generator.mlm_logits(torch.zeros(1, smaller.width)).shape == (1, 128)
+    assert pair.generator.vocabulary_logits(torch.zeros(1, smaller.width)).shape == (1, 128)
 
 
 def test_error_for_a_width_that_no_head_divides_names_the_nearest():

@@ -60,7 +60,7 @@ def check_equal(ours: Gpt, theirs, random, tolerance: float = 1e-9) -> None:
     ids = texts(random)
     inputs = padded(ids)
     expected = theirs(**inputs).logits[inputs["attention_mask"].bool()]
-    found = ours.clm_logits(ours(pack(ids)))
+    found = ours.vocabulary_logits(ours(pack(ids)))
     assert (found[:, VOCABULARY:] < -9e3).all() and found.shape[1] == 128
     found = found[:, :VOCABULARY]
     assert (found - expected).abs().max() <= tolerance * max(1.0, expected.abs().max())
@@ -150,7 +150,7 @@ def test_a_published_folder_without_prefix_and_with_buffers(tmp_path, random):
     ours = load_model(tmp_path)
     inputs = padded(ids)
     expected = theirs(**inputs).logits[inputs["attention_mask"].bool()]
-    assert (ours.clm_logits(ours(pack(ids)))[:, :VOCABULARY] - expected).abs().max() < 1e-4
+    assert (ours.vocabulary_logits(ours(pack(ids)))[:, :VOCABULARY] - expected).abs().max() < 1e-4
 
 
 def test_a_tensor_that_is_not_transposed_is_refused(tmp_path):
@@ -216,7 +216,7 @@ def test_double_heads(tmp_path, random, family):
     last = torch.tensor([len(row) - 1 for row in ids])
     expected = theirs(input_ids=rows.view(2, 3, -1), mc_token_ids=last.view(2, 3))
     x_TD = ours(pack(ids, group_size=3))
-    scores, next_scores = ours.outputs_of(x_TD, pack(ids, group_size=3)), ours.clm_logits(x_TD)[:, :VOCABULARY]
+    scores, next_scores = ours.outputs_of(x_TD, pack(ids, group_size=3)), ours.vocabulary_logits(x_TD)[:, :VOCABULARY]
     is_there = torch.arange(POSITIONS) < (last + 1)[:, None]
     expected_next = expected.logits.view(6, POSITIONS, -1)[is_there]
     assert (scores - expected.mc_logits).abs().max() < 1e-9

@@ -39,7 +39,7 @@ def check_equal(ours: Roberta, theirs, random, tolerance: float = 1e-9, gradient
     ids = [np.where(row == pad_id, pad_id + 1, row) for row in ids]  # padding inside a text would shift their count
     inputs = SMALL.padded(ids, segments) | {"input_ids": to_padded(ids, max(LENGTHS), pad_id)}
     expected = theirs(**inputs).logits[inputs["attention_mask"].bool()]
-    found = ours.mlm_logits(ours(pack(ids, segments)))[:, : ours.config.vocab_size]
+    found = ours.vocabulary_logits(ours(pack(ids, segments)))[:, : ours.config.vocab_size]
     assert (found - expected).abs().max() <= tolerance * max(1.0, expected.abs().max())
     if gradients:
         for scores in (expected, found):

@@ -139,7 +139,7 @@ def test_the_optimizer_holds_each_once(random, sharing):
     assert len(held) == len(set(held)) == len(list(model.parameters()))
     ids, segments = sequences(random, [9, 4])
     batch = pack(ids, segments)
-    model.mlm_logits(model(batch)).square().mean().backward()
+    model.vocabulary_logits(model(batch)).square().mean().backward()
     model.sentence_logits(model(batch)[:2]).square().mean().backward()
     optimizer.step()
     tensors = optimizer_tensors(model, optimizer)

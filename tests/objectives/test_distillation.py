@@ -137,7 +137,7 @@ def test_scores_over_the_vocabulary(loss, soft_targets):
     found = objective.loss_sums(pair, step_inputs)
     mlm = step_inputs.targets["mlm"]
     places = set(mlm.indices_K.tolist()) if soft_targets == "masked" else set(range(sum(LENGTHS)))
-    ours, theirs = (m.mlm_logits(m(step_inputs.batch))[:, :VOCABULARY].detach() for m in (student, teacher))
+    ours, theirs = (m.vocabulary_logits(m(step_inputs.batch))[:, :VOCABULARY].detach() for m in (student, teacher))
     expected = 0.0
     for place in places:
         s, t = ours[place], theirs[place]
@@ -285,7 +285,7 @@ def test_a_gpts_scores_over_the_vocabulary():
     pair, step_inputs = pair_of(objective, student, teacher), drawn_of(objective)
     assert torch.equal(step_inputs.batch.ids_T, batch_of().ids_T)
     found = objective.loss_sums(pair, step_inputs)
-    ours, theirs = (m.clm_logits(m(step_inputs.batch))[:, :VOCABULARY] for m in (student, teacher))
+    ours, theirs = (m.vocabulary_logits(m(step_inputs.batch))[:, :VOCABULARY] for m in (student, teacher))
     p, q = (theirs / 2).softmax(-1), (ours / 2).softmax(-1)
     assert float(found["logits"].detach()) == pytest.approx(4 * float((p * (p / q).log()).sum().detach()), rel=1e-9)
     offsets = np.cumsum([0, *LENGTHS])

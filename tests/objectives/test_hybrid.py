@@ -72,7 +72,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
         for number, (start, stop) in enumerate(zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True)):
             ids, row = batch.ids_T[start:stop], rows[number]
             term, reader = ("clm", model) if number < 3 else ("mlm", both)
-            scores = reader.clm_logits(reader(pack([ids.numpy()])))[:, :90].log_softmax(-1)
+            scores = reader.vocabulary_logits(reader(pack([ids.numpy()])))[:, :90].log_softmax(-1)
             changed = [place for place in range(1, len(ids)) if ids[place] != row[place]]
             places = range(1, len(row)) if number < 3 else changed
             for place in places:
@@ -86,7 +86,7 @@ def test_the_sums_are_those_of_each_sequence_alone(random, kind, config):
             place = int(mlm.indices_K[k])
             number = int(np.searchsorted(batch.offsets_host, place, side="right")) - 1
             start, stop = batch.offsets_host[number : number + 2]
-            scores = both.clm_logits(both(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
+            scores = both.vocabulary_logits(both(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
             expected["mlm"] -= float(scores[place - start, mlm.values_K[k]])
             hits["mlm"] += int(scores[place - start].argmax() == mlm.values_K[k])
         counts["mlm"] += len(unchanged)
@@ -277,7 +277,7 @@ def test_the_folder_is_an_encoder(trained, tmp_path):
     for place in range(1, len(ids)):
         masked = np.array([*ids[:place], model.tokenizer.mask_id, *ids[place + 1 :]])
         with torch.no_grad():
-            logits = network.clm_logits(network(pack([masked])))[place - 1, : network.config.vocab_size]
+            logits = network.vocabulary_logits(network(pack([masked])))[place - 1, : network.config.vocab_size]
             pretrained, _ = load_folder(trained / "run")
             assert torch.allclose(pretrained.eval()(pack([masked], num_causal=0)), network(pack([masked])), atol=1e-5)
         totals.append(float(logits.log_softmax(-1)[ids[place]]))

@@ -55,7 +55,7 @@ def test_the_sum_is_the_cross_entropy_of_every_next_token(random, labelled):
     expected = count = 0
     with torch.no_grad():
         for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
-            scores = model.clm_logits(model(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
+            scores = model.vocabulary_logits(model(pack([batch.ids_T[start:stop].numpy()])))[:, :90].log_softmax(-1)
             for place in range(stop - start if labelled else stop - start - 1):
                 after = batch.labels_T[start + place] if labelled else batch.ids_T[start + place + 1]
                 expected -= float(scores[place, after])
@@ -78,7 +78,7 @@ def test_a_token_without_a_next_one_enters_no_sum(random):
     whole = ClmObjective().prepare(batch, 0)
     with torch.no_grad():
         model = model_of()
-        scores = model.clm_logits(model(batch)).log_softmax(-1)
+        scores = model.vocabulary_logits(model(batch)).log_softmax(-1)
         left_out = -sum(float(scores[place, batch.labels_T[place]]) for place in (3, 19, 31))
         sums = [float(ClmObjective().loss_sums(model, each)["clm"]) for each in (whole, step_inputs)]
     assert sums[0] - sums[1] == pytest.approx(left_out)
@@ -164,7 +164,7 @@ def test_auxiliary_language_model_adds_its_loss_to_that_of_the_task(random, fami
         means = []
         for start, stop in zip(batch.offsets_host[:-1], batch.offsets_host[1:], strict=True):
             ids = batch.ids_T[start:stop]
-            scores = model.clm_logits(model(pack([ids.numpy()])))[:-1, :90]
+            scores = model.vocabulary_logits(model(pack([ids.numpy()])))[:-1, :90]
             means.append(torch.nn.functional.cross_entropy(scores, ids[1:]))
     assert objective.weights == {"task": 1.0, "clm": 0.5} and set(found) == {"task", "clm"}
     assert float(found["task"]) == pytest.approx(float(alone), rel=1e-12) and "task_accuracy" in hits

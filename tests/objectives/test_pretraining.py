@@ -65,7 +65,7 @@ def test_the_sums_are_cross_entropies(model, random):
         x_TD = model(step_inputs.batch)
         expected = 0.0
         for position, value in zip(mlm.indices_K.tolist(), mlm.values_K.tolist(), strict=True):
-            expected -= float(model.mlm_logits(x_TD[position : position + 1])[0].log_softmax(0)[value])
+            expected -= float(model.vocabulary_logits(x_TD[position : position + 1])[0].log_softmax(0)[value])
         assert float(sums["mlm"]) == pytest.approx(expected)
         nsp = model.sentence_logits(x_TD[[0, 20, 51]]).log_softmax(-1)
         expected = -sum(float(nsp[i, label]) for i, label in enumerate(step_inputs.batch.labels_N.tolist()))
@@ -81,7 +81,7 @@ def test_hits_count_right_guesses(model, random):
             pretraining().loss_sums(model, step_inputs),
         )
         mlm = step_inputs.targets["mlm"]
-        guesses = model.mlm_logits(model(step_inputs.batch)[mlm.indices_K]).argmax(-1)
+        guesses = model.vocabulary_logits(model(step_inputs.batch)[mlm.indices_K]).argmax(-1)
     assert hits["mlm_accuracy"] == (guesses == mlm.values_K).sum()
     assert 0 <= hits["nsp_accuracy"] <= 20
     assert hits["mlm"] == pytest.approx(float(sums["mlm"])) and hits["nsp"] == pytest.approx(float(sums["nsp"]))

@@ -51,7 +51,7 @@ def settings_of(discriminator_task: str = "rtd", **overrides) -> RtdSettings:
 def sampled_by_hand(pair: ElectraPair, step_inputs) -> tuple[torch.Tensor, list[int], list[int]]:
     """(generator's log-probabilities at the masked tokens, their positions, the samples), token by token."""
     mlm, numbers = step_inputs.targets["mlm"], step_inputs.targets["noise_seeds"].values_K
-    logits = pair.generator.mlm_logits(pair.generator(step_inputs.batch)[mlm.indices_K])
+    logits = pair.generator.vocabulary_logits(pair.generator(step_inputs.batch)[mlm.indices_K])
     samples = []
     for row, number in zip(logits, numbers, strict=True):
         scores = [
@@ -85,13 +85,13 @@ def test_the_losses_are_those_of_the_definition(discriminator_task):
     for place in places:
         replaced = text[place] != original[place]
         if discriminator_task == "replace-mlm":
-            named = pair.discriminator.mlm_logits(x_TD[[place]])[0].log_softmax(-1)
+            named = pair.discriminator.vocabulary_logits(x_TD[[place]])[0].log_softmax(-1)
             loss -= float(named[original[place]])
             num_right += int(named.argmax()) == original[place]
             continue
         p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
         if discriminator_task == "all-tokens-mlm":
-            named = pair.discriminator.mlm_logits(x_TD[[place]])[0].softmax(-1)
+            named = pair.discriminator.vocabulary_logits(x_TD[[place]])[0].softmax(-1)
             loss -= math.log((0 if replaced else 1 - p) + p * float(named[original[place]]))
             num_right += int(named.argmax()) == original[place] if p > 0.5 else not replaced
         else:
@@ -122,7 +122,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     loss = num_right = 0.0
     for place in positions:
         p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
-        named = pair.discriminator.mlm_logits(x_TD[[place]])[0].softmax(-1)
+        named = pair.discriminator.vocabulary_logits(x_TD[[place]])[0].softmax(-1)
         copied = text[place] == original[place]
         loss -= math.log((1 - p if copied else 0) + p * float(named[original[place]]))
         num_right += int(named.argmax()) == original[place] if p > 0.5 else copied

@@ -184,7 +184,6 @@ class DocumentStream:
 
     @property
     def total(self) -> int:
-        """The number of chunks."""
         return int(self.first[-1])
 
     def slices(self, chunk: int, offset: int = 0) -> list[DocumentSlice]:

@@ -41,7 +41,6 @@ class ExcludedTexts:
         return hashlib.sha256(self.hashes.tobytes()).hexdigest()[:16]
 
     def overlap(self, text: str) -> bool:
-        """Whether a text shares a sequence with the evaluation sets."""
         return bool(contains_sorted(self.hashes, sequence_hashes(text, SEQUENCE_WORDS)).any())
 
 

@@ -19,7 +19,7 @@ import fsspec
 import numpy as np
 from filelock import FileLock
 
-from hornbook.data.shards import MANIFEST, Shard, load_array, parts_of, read_manifest, shard_name
+from hornbook.data.shards import MANIFEST, Shard, map_array, parts_of, read_manifest, shard_name
 from hornbook.files import replacing, sha256
 
 CACHE_VARIABLE = "HORNBOOK_CACHE"  # environment variable: folder of the cache
@@ -168,6 +168,6 @@ class RemoteShard(Shard):
 
     def _load(self, part: str) -> np.ndarray:
         corpus, index = self._open
-        array = np.asarray(load_array(corpus.part(index, part), mmap_mode="r"))
+        array = map_array(corpus.part(index, part))
         object.__setattr__(self, part, array)
         return array

@@ -119,7 +119,6 @@ class Shard:
         return self.sentences[find(self.sentences, start, "right") : find(self.sentences, stop, "left")]
 
     def document_lengths(self) -> np.ndarray:
-        """The number of tokens of each document."""
         return np.diff(np.asarray(self.sentences, np.int64)[np.asarray(self.documents, np.int64)])
 
     def word_starts_in(self, start: int, stop: int) -> np.ndarray:
@@ -160,13 +159,17 @@ def load_array(path: Path, mmap_mode: Literal["r", "r+"] | None = None) -> np.nd
     return array
 
 
+def map_array(path: Path) -> np.ndarray:
+    """The memory-mapped array in a .npy file as a plain ndarray: slicing an np.memmap is 5 times slower."""
+    return np.asarray(load_array(path, mmap_mode="r"))
+
+
 def write_array(path: Path, values: np.ndarray) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.save(file, values)
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes a .npz file that `load_arrays` reads."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **arrays)
 
@@ -182,8 +185,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def open_shard(folder: Path, index: int, parts: tuple[str, ...] = PARTS) -> Shard:
     """Opens a shard whose files are verified (`corpus.py`)."""
-    # Plain views of the memory maps: slicing an np.memmap is 5 times slower.
-    return Shard(*(np.asarray(load_array(shard_file(folder, index, part), mmap_mode="r")) for part in parts))
+    return Shard(*(map_array(shard_file(folder, index, part)) for part in parts))
 
 
 def find(ordered: np.ndarray, value: int, side: Literal["left", "right"]) -> int:

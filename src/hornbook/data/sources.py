@@ -113,7 +113,6 @@ def summary_of(sources: Iterable[Source], file: BinaryIO | None = None) -> dict[
 
 
 def write_sources(path: Path, sources: Iterable[Source]) -> dict[str, int | str]:
-    """Writes a list of files that `read_sources` reads, and returns its summary."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         return summary_of(sources, file)
 

@@ -160,7 +160,6 @@ class EncodingPool(WorkerPool):
         self.max_in_flight = 2 * workers + 1
 
     def submit(self, texts: list[str], file_mentions: list | None = None) -> Future:
-        """Encodes texts as `encode_documents` does."""
         return super().submit(self._encode, texts, file_mentions)
 
 
@@ -183,7 +182,6 @@ def _encode_in_worker(texts: list[str], file_mentions: list | None) -> EncodedDo
 
 
 def _encoder(corpus_folder: Path, tokenizer, options: dict[str, Any]) -> Callable[..., EncodedDocuments]:
-    """`encode_documents` with the options of a build."""
     file = corpus_folder / EXCLUDED
     excluded = ExcludedTexts(np.load(file)) if file.exists() else None
     return partial(encode_documents, tokenizer, excluded=excluded, **options)

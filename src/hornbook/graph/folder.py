@@ -70,11 +70,5 @@ def read_manifest(folder: Path) -> dict:
 
 
 def verify(folder: Path, manifest: dict) -> None:
-    """Raises a `ValueError` if a file is missing or has changed since the graph was built."""
     for name, expected in manifest["sha256"].items():
         refuse_changed(folder / name, expected, REPAIR)
-
-
-def load_array(folder: Path, name: str) -> np.ndarray:
-    """A memory-mapped array, as a plain ndarray: every operation on a `numpy.memmap` costs microseconds more."""
-    return np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hornbook.config import checked, did_you_mean
+from hornbook.data.shards import map_array
 from hornbook.files import refusing_damage
-from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, load_array, read_lines, read_manifest, verify
+from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, read_lines, read_manifest, verify
 from hornbook.graph.paths import MAX_HOPS, Adjacency, PathArrays, find_paths
 from hornbook.graph.triples import OPAQUE
 from hornbook.text.lemmas import base_form, normalized
@@ -79,9 +80,8 @@ class Graph:
         verify(self.folder, self.manifest)
         self.fingerprint: str = self.manifest["fingerprint"]
         with refusing_damage(self.folder / MANIFEST, REPAIR):
-            arrays = {
-                name: load_array(self.folder, name) for name in ARRAYS if f"{name}.npy" in self.manifest["sha256"]
-            }
+            present = [name for name in ARRAYS if f"{name}.npy" in self.manifest["sha256"]]
+            arrays = {name: map_array(self.folder / f"{name}.npy") for name in present}
             self.heads, self.relation_ids, self.tails = arrays["heads"], arrays["kinds"], arrays["tails"]
             self.weights, self.splits = arrays["weights"], arrays.get("splits")
             self.pair_edges, self.edge_offsets = arrays["pair_edges"], arrays["edge_offsets"]

@@ -55,7 +55,6 @@ class LinkCounts:
 
 
 def write_linked(texts: Iterable[PlacedText], path: Path) -> None:
-    """Writes the texts and their mentions as JSON lines."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for text in texts:
             file.write(json.dumps(text.to_dict(), ensure_ascii=False) + "\n")
@@ -105,7 +104,6 @@ def _documents(path: str, text_column: str | None, problems: Problems) -> Iterat
 
 
 def _with_links(document: Document, graph: Graph) -> LinkedText:
-    """The text with the links of its file."""
     mentions = []
     for start, end, entity in document.mentions:
         label = next(map(graph.label, graph.candidates(entity)), entity)

@@ -100,7 +100,8 @@ class MentionLinker:
         self.graph = graph
         names = [[normalized(word) for word in split_words(name)] for _, name, _ in graph.names]
         frequencies = Counter(word for words in names for word in words)
-        self._ids = {word: _code(word_id) for word_id, word in enumerate(frequencies)}  # its two characters
+        # The two characters of each word: 0xD700 * 50,000 words fit, more than two thousand million.
+        self._ids = {w: chr(FIRST + i // NUM_SECOND) + chr(SECOND + i % NUM_SECOND) for i, w in enumerate(frequencies)}
         self._base = cache(lambda word: base_form(word, frequencies))
         self._codes: dict[str, tuple[str, str, int]] = {}  # by the words of texts: see `_encode`
         self._names_of = cache(lambda entity: (graph.entities[entity], graph.label(entity)))  # identifier and label
@@ -130,7 +131,6 @@ class MentionLinker:
         return encoded
 
     def link(self, texts: Sequence[str]) -> list[LinkedText]:
-        """The mentions of each text."""
         matches = [self._find(text) for text in texts]
         scores = self._scores(matches)
         return [
@@ -272,11 +272,6 @@ def _is_capitalized(surface: str) -> bool:
     """Whether stop words are capitalised like a proper name: "US" and "The Who", but not "It"."""
     words = surface.split()
     return len(surface) > 1 and (surface.isupper() if len(words) == 1 else all(word[0].isupper() for word in words))
-
-
-def _code(word_id: int) -> str:
-    """The two characters of a word: 0xD700 * 50,000 words fit, more than two thousand million."""
-    return chr(FIRST + word_id // NUM_SECOND) + chr(SECOND + word_id % NUM_SECOND)
 
 
 def _senses_of(rows: list[tuple[int, str, float]], are_stop_words: bool) -> _Senses:

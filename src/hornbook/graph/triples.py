@@ -78,7 +78,6 @@ def tidy(text: str) -> str:
 
 
 def read_file(path: str, into: Triples, columns: Sequence[str] | None, language: str, on_progress: OnCount) -> None:
-    """Adds the triples, or the names, of one file."""
     if Path(path).suffix.lower() == ".json":
         read_names(path, into)
         return

@@ -100,7 +100,7 @@ class EncoderModel(LoadedModel):
             x_TD = masked_lm(batch)
             for i, start in zip(indices, batch.offsets_host.tolist(), strict=False):
                 rows = [start + position - masked_lm.mask_offset for position in positions[i]]
-                logits_KV = masked_lm.mlm_logits(x_TD[rows])[:, : masked_lm.config.vocab_size].float()
+                logits_KV = masked_lm.vocabulary_logits(x_TD[rows])[:, : masked_lm.config.vocab_size].float()
                 # Embedding rows without a token count in the softmax, but are not returned.
                 probabilities_KV = torch.softmax(logits_KV, -1)[:, : self.tokenizer.vocab_size].cpu()
                 spans = [encoded[i].offsets[position] for position in positions[i]]
@@ -185,7 +185,7 @@ class EncoderModel(LoadedModel):
         special = [token for token in self.tokenizer.special_ids if token < self.tokenizer.vocab_size]
         for position in self._mask_positions(ids):
             x_TD = masked_lm(self._pack([ids], [encoded.segments]))
-            logits = masked_lm.mlm_logits(x_TD[[position - masked_lm.mask_offset]])[0].float()
+            logits = masked_lm.vocabulary_logits(x_TD[[position - masked_lm.mask_offset]])[0].float()
             logits = logits[: self.tokenizer.vocab_size]
             logits[special] = -torch.inf
             ids[position] = int(logits.argmax())

@@ -223,7 +223,7 @@ def masked_scores(
             positions.append(start + np.arange(len(each)) * each.shape[1] + scored - model.mask_offset)
             targets.append(texts[i].ids[scored])
             start += each.size
-        scores = _token_scores(model, model.mlm_logits, batch, positions, targets)
+        scores = _token_scores(model, model.vocabulary_logits, batch, positions, targets)
         for (i, first, end), of_span in zip(chosen, scores, strict=True):
             log_probabilities[i][first:end] = of_span.log_probabilities
             num_remaining[i] -= 1

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hornbook.files import read_json, read_json_list, refusing_damage, write_json
+from hornbook.files import read_json, refusing_damage, write_json
 
 EmbeddingPooling = Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens"]
 POOLINGS: dict[EmbeddingPooling, str] = {
@@ -91,7 +91,7 @@ def read_embedding_settings(folder: Path) -> EmbeddingSettings:
     """The embedding settings of a model folder; mean pooling if `sentence-transformers` did not write it."""
     if not (folder / MODULES).is_file():
         return EmbeddingSettings(is_default=True)
-    modules = read_json_list(folder / MODULES)
+    modules = read_json(folder / MODULES, list)
     with refusing_damage(folder / MODULES):
         layers = {str(each["type"]).rpartition(".")[2]: str(each["path"]) for each in modules}
         unknown = next((name for name in layers if name not in LAYERS), None)

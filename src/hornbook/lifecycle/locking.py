@@ -152,7 +152,6 @@ def _is_at(descriptor: int, folder: Path) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether any process holds the lock of this folder."""
     if not CAN_LOCK:
         return False
     descriptor = os.open(folder, os.O_RDONLY)

@@ -69,7 +69,6 @@ class RunRequest(ValidatedSettings, group=""):
         return overrides | as_overrides(**{name: value for name, value in vars(self).items() if name in SETTING_OF})
 
     def options(self) -> dict[str, Any]:
-        """The fields that are not settings."""
         return {name: value for name, value in vars(self).items() if name not in SETTING_OF and name != "overrides"}
 
     def to_dict(self) -> dict[str, Any]:

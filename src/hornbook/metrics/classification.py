@@ -42,7 +42,6 @@ class ClassCounts:
 
 
 def class_counts(gold_N: np.ndarray, predicted_N: np.ndarray, num_labels: int) -> ClassCounts:
-    """Counts from class indices."""
     correct_N = gold_N[gold_N == predicted_N]
     return ClassCounts(*(np.bincount(each, minlength=num_labels) for each in (correct_N, gold_N, predicted_N)))
 
@@ -68,7 +67,6 @@ def multi_label_counts(
 
 
 def multi_label_scores(sums: np.ndarray, num_examples: int) -> dict[str, float]:
-    """Scores from the summed rows of `multi_label_counts`."""
     correct_L, total_L = np.split(sums[:-1], 2)
     return {
         "micro_f1": float(2 * correct_L.sum() / max(total_L.sum(), 1)),

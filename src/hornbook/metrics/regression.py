@@ -6,7 +6,6 @@ import numpy as np
 
 
 def pearson(gold: Sequence[float], predicted: Sequence[float]) -> float:
-    """Pearson correlation, between -1 and 1."""
     gold, predicted = _arrays(gold, predicted, at_least=2)
     if _is_constant(gold) or _is_constant(predicted):
         return 0.0

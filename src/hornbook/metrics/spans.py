@@ -47,8 +47,6 @@ def _characters(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Rules:
-    """What differs between the official scripts."""
-
     normalize: Callable[[str], str] = normalize_answer
     units: Callable[[str], list[str]] = str.split
     empty_f1: float = 0.0  # F1 of two texts that are both empty once normalised

@@ -52,7 +52,6 @@ def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
 
 
 def from_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """The BIO tags of one sentence converted to another scheme."""
     if scheme in ("BIO", "plain"):
         return list(tags)
     converted = []

@@ -58,7 +58,6 @@ class DistillationPair(nn.Module):
 
     @property
     def projected_terms(self) -> list[str]:
-        """The terms that have a projection."""
         return [name.removeprefix("of-") for name in self.projections]
 
     @property
@@ -81,7 +80,6 @@ class DistillationPair(nn.Module):
         return super()._apply(change, recurse)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Initialises the student and the projections."""
         self.student.initialize(generator)
         self.initialize_projections(generator)
 

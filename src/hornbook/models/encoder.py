@@ -74,11 +74,9 @@ def sentence_head(config: EncoderConfig) -> nn.Module:
 
 
 class Encoder(Transformer):
-    """A Transformer with the heads of an encoder."""
-
     config_class = EncoderConfig
     vocabulary_head = "mlm"
-    clm_matrix = None  # the head is more than one matrix
+    vocabulary_matrix = None  # the head is more than one matrix
 
     @classmethod
     def heads_for(cls, head_config: HeadConfig) -> tuple[str, ...]:
@@ -110,17 +108,13 @@ class Encoder(Transformer):
         """tanh of the pooler layer over the hidden states at `[CLS]`, N x D."""
         return torch.tanh(self.pooler(cls_ND))
 
-    def mlm_logits(self, x_KD: Tensor) -> Tensor:
+    def vocabulary_logits(self, x_KD: Tensor) -> Tensor:
         """Logits over the padded vocabulary for the hidden states at selected positions, K x V."""
         return self.mlm(x_KD, self.embeddings.tokens.weight)
 
-    def clm_logits(self, x_KD: Tensor) -> Tensor:
-        """Logits of the next token over the padded vocabulary, K x V, for a left-to-right model."""
-        return self.mlm_logits(x_KD)
-
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
         """Logits of the next token over the true vocabulary, in at least float32."""
-        return upcast(self.mlm_logits(x_KD)[:, : self.config.vocab_size])
+        return upcast(self.vocabulary_logits(x_KD)[:, : self.config.vocab_size])
 
     def sentence_logits(self, cls_ND: Tensor) -> Tensor:
         """Logits of (in order, not in order), N x 2. Not in order means a random second segment (NSP) or swapped

@@ -38,7 +38,6 @@ class ModelShape:
 
 
 def shape_of(config, length: float, predicted_fraction: float, head: Head = "mlm") -> ModelShape:
-    """The shape of a model with this config."""
     return ModelShape(
         config.width,
         config.num_layers,

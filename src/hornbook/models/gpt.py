@@ -30,8 +30,6 @@ from hornbook.nn.int8 import Int8Linear
 
 @dataclass(frozen=True)
 class GptConfig(TransformerConfig):
-    """Settings common to GPT-1 and GPT-2."""
-
     has_embedding_norm = False
 
     activation: Activation = setting("gelu_tanh", "activation of the feed-forward network")
@@ -193,12 +191,13 @@ class Gpt(Transformer):
         return self
 
     @property
-    def clm_matrix(self) -> Tensor:
+    def vocabulary_matrix(self) -> Tensor:
         """The matrix of the vocabulary head, V x D, including the padding rows."""
         return self.clm.matrix(self.embeddings.tokens.weight)
 
-    def clm_logits(self, x_KD: Tensor) -> Tensor:
-        """Logits of the next token over the padded vocabulary for the hidden states at selected positions, K x V."""
+    def vocabulary_logits(self, x_KD: Tensor) -> Tensor:
+        """Logits over the padded vocabulary of the next token, or of a masked token from the position before it, for
+        the hidden states at selected positions, K x V."""
         return self.clm(x_KD, self.embeddings.tokens.weight)
 
     def next_token_logits(self, x_KD: Tensor) -> Tensor:
@@ -215,10 +214,6 @@ class Gpt(Transformer):
         for block in other.blocks:
             block.attention.direction = direction
         return other
-
-    def mlm_logits(self, x_KD: Tensor) -> Tensor:
-        """Logits of masked tokens, K x V, from the hidden states at the positions before them."""
-        return self.clm_logits(x_KD)
 
     @property
     def sequence_pooling(self) -> TokenPooling:

@@ -102,7 +102,6 @@ class HeadConfig:
 
     @property
     def has_transformers_class(self) -> bool:
-        """Whether `transformers` has a class with these layers."""
         return self.layers == "linear" and self.pair_encoding == "joint" and self.graph is None
 
     def fits(self, other: "HeadConfig") -> bool:
@@ -123,7 +122,6 @@ class HeadConfig:
 
     @property
     def task_name(self) -> str:
-        """The kind of task that the head is for."""
         return TASK_NAMES[self.problem_type] if self.output_type.is_configurable else self.output_type.task_name
 
 

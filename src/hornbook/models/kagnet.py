@@ -30,8 +30,6 @@ TINIEST = 1e-30
 
 @dataclass(frozen=True)
 class ConceptNodes(Stream):
-    """The nodes of the schema graphs."""
-
     vectors_CV: Tensor  # float32
 
 
@@ -184,7 +182,6 @@ class KagNetHead(ChoiceHead):
 
 
 def segment_sum(values_KV: Tensor, segments_K: Tensor, num_segments: int) -> Tensor:
-    """The sum of the values of each segment."""
     return values_KV.new_zeros(num_segments, *values_KV.shape[1:]).index_add(0, segments_K, values_KV)
 
 

@@ -80,7 +80,6 @@ class Naming:
         object.__setattr__(self, "prefix", self.prefix or f"{self.model_type}.")
 
     def is_transposed(self, name: str) -> bool:
-        """Whether `transformers` stores this weight transposed."""
         return name.endswith(".weight") and name.startswith("blocks.") and name.split(".", 2)[2][:-7] in self.transposed
 
     def has_class(self, model: nn.Module) -> bool:
@@ -93,7 +92,6 @@ class Naming:
         return model.head_config.has_transformers_class and model.head_config.output in self.task_classes
 
     def class_of(self, model: nn.Module) -> str:
-        """The name of the `transformers` class that has the heads of this model."""
         if model.head_config is not None:
             ending = self.task_classes[model.head_config.output] if self.has_class(model) else "Model"
         elif model.config.direction == "causal" and "mlm" in model.heads:

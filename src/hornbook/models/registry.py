@@ -15,12 +15,10 @@ MODELS: dict[str, type[Transformer]] = {
 
 
 def model_class_of(config) -> type[Transformer]:
-    """The model class that a config belongs to."""
     return next(model for model in MODELS.values() if model.config_class is type(config))
 
 
 def model_class(model_type: str | None) -> type[Transformer]:
-    """The model class of this `model_type` in a `config.json`."""
     if model_type not in MODELS:
         raise ValueError(f"its model_type is '{model_type}'; Hornbook opens {', '.join(MODELS)}")
     return MODELS[model_type]

@@ -157,7 +157,6 @@ class Transformer(nn.Module):
 
     @property
     def model_type(self) -> str:
-        """The `model_type` in `config.json`."""
         return self.naming.model_type
 
     def make_blocks(self, **arguments: Any) -> nn.ModuleList:
@@ -204,7 +203,6 @@ class Transformer(nn.Module):
         return cls.config_class(**cls.naming.settings_in(hf_config))
 
     def hf_config(self) -> dict:
-        """The contents of this model's `config.json`."""
         return self.naming.hf_config(self)
 
     def initialize(self, generator: torch.Generator) -> None:

@@ -56,7 +56,6 @@ class KeyValueCache:
         return self.positions.is_step
 
     def write(self, kv_T2HC: Tensor) -> None:
-        """Writes keys and values to the slots given by `positions`."""
         positions = self.positions
         if positions.common is not None:
             self.kv_2NHLC[:, : len(kv_T2HC), :, positions.common] = kv_T2HC.transpose(0, 1)
@@ -78,7 +77,6 @@ class KeyValueCache:
         return F.scaled_dot_product_attention(q_NH1C, keys_NHLC, values_NHLC, mask).squeeze(2).to(q_NHC.dtype)
 
     def move(self, source: int, target: int, num_seen: int) -> None:
-        """Copies the first `num_seen` slots of sequence `source` to sequence `target`."""
         self.kv_2NHLC[:, target, :, :num_seen] = self.kv_2NHLC[:, source, :, :num_seen]
 
     def reorder(self, rows_N: Tensor, num_seen: int) -> None:

@@ -58,7 +58,7 @@ class ClmObjective(VocabularyObjective):
         for term in self.weights:
             targets = step_inputs.targets[term]
             if with_metrics:
-                logits_KV = model.clm_logits(x_TD.index_select(0, targets.indices_K))
+                logits_KV = model.vocabulary_logits(x_TD.index_select(0, targets.indices_K))
                 sums |= self.term_sums(term, logits_KV, targets, with_metrics)
             else:
                 sums[term] = next_token_loss(model, x_TD, targets, self.summed_loss)
@@ -132,13 +132,13 @@ def next_token_loss(
 ) -> Tensor:
     """The loss summed over the targets, from the hidden states. Where possible, logits and loss are one fused operation
     (`vocabulary_loss.py`); otherwise `loss_of_logits` computes the loss."""
-    has_matrix = model.clm_matrix is not None
+    has_matrix = model.vocabulary_matrix is not None
     if has_matrix and can_fuse_loss(x_TD) and len(targets.indices_K) > NEARLY_ALL * len(x_TD):
-        return fused_loss(x_TD, model.clm_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
+        return fused_loss(x_TD, model.vocabulary_matrix, *_at_every_token(targets, len(x_TD)), model.config.vocab_size)
     x_KD = x_TD.index_select(0, targets.indices_K)
     if has_matrix and can_fuse_loss(x_KD):
-        return fused_loss(x_KD, model.clm_matrix, targets.values_K, targets.weights_K, model.config.vocab_size)
-    return loss_of_logits(model.clm_logits(x_KD), targets.values_K, targets.weights_K)
+        return fused_loss(x_KD, model.vocabulary_matrix, targets.values_K, targets.weights_K, model.config.vocab_size)
+    return loss_of_logits(model.vocabulary_logits(x_KD), targets.values_K, targets.weights_K)
 
 
 def _at_every_token(targets: Targets, num_tokens: int) -> tuple[Tensor, Tensor]:

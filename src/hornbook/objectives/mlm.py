@@ -86,7 +86,7 @@ class MlmObjective(VocabularyObjective):
 
     def _logits(self, model: nn.Module, x_TD: Tensor, step_inputs: StepInputs) -> dict[str, Tensor]:
         """The logits at the targets of each term, from the hidden states."""
-        logits = {"mlm": model.mlm_logits(x_TD.index_select(0, step_inputs.targets["mlm"].indices_K))}
+        logits = {"mlm": model.vocabulary_logits(x_TD.index_select(0, step_inputs.targets["mlm"].indices_K))}
         if self.sentence:
             logits[self.sentence] = model.sentence_logits(x_TD[step_inputs.targets[self.sentence].indices_K])
         return logits

@@ -131,7 +131,6 @@ class RtdSettings(ValidatedSettings, group="objective"):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each loss term."""
         weight = self.weight
         if weight is None:
             weight = DETECTION_WEIGHT if self.discriminator_task.startswith("rtd") else MLM_WEIGHT
@@ -223,7 +222,7 @@ class RtdObjective(VocabularyObjective):
     def _corrupted(self, model: ElectraPair, step_inputs: StepInputs) -> _Corrupted:
         mlm = step_inputs.targets["mlm"]
         x_KD = model.generator(step_inputs.batch).index_select(0, mlm.indices_K)
-        logits_KV = model.generator.mlm_logits(x_KD)
+        logits_KV = model.generator.vocabulary_logits(x_KD)
         seeds_K = step_inputs.targets["noise_seeds"].values_K
         samples_K = self.sample_tokens(logits_KV.detach(), seeds_K, self.settings.temperature)
         if self.settings.unreplaced_mask_fraction:
@@ -237,7 +236,6 @@ class RtdObjective(VocabularyObjective):
     def _detection(
         self, model: ElectraPair, x_KD: Tensor, corrupted: _Corrupted, step_inputs: StepInputs
     ) -> _DiscriminatorTerm:
-        """The loss term of the discriminator's task."""
         targets = step_inputs.targets[self.term]
         original_K, text_K = corrupted.original_T, corrupted.batch.ids_T
         if self.wants_every_token:  # targets are in token order; either side may have padding at the end
@@ -248,13 +246,13 @@ class RtdObjective(VocabularyObjective):
             original_K, text_K = original_K[targets.indices_K], text_K[targets.indices_K]
         is_replaced_K = text_K != original_K
         if self.settings.discriminator_task == "replace-mlm":
-            logits_KV = upcast(model.discriminator.mlm_logits(x_KD))
+            logits_KV = upcast(model.discriminator.vocabulary_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
             return _DiscriminatorTerm(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
         rtd_logits_K = upcast(model.discriminator.rtd_logits(x_KD))
         if self.settings.discriminator_task == "all-tokens-mlm":
             return self._copy_or_predict(
-                model.discriminator.mlm_logits(x_KD), rtd_logits_K, original_K, is_replaced_K, weights_K
+                model.discriminator.vocabulary_logits(x_KD), rtd_logits_K, original_K, is_replaced_K, weights_K
             )
         losses_K = F.binary_cross_entropy_with_logits(
             rtd_logits_K, is_replaced_K.to(rtd_logits_K.dtype), reduction="none"
@@ -278,7 +276,7 @@ class RtdObjective(VocabularyObjective):
         x_KD = x_TD.index_select(0, mlm.indices_K)
         with torch.no_grad():
             rtd_logits_K = upcast(model.discriminator.rtd_logits(x_KD))
-        logits_KV = model.discriminator.mlm_logits(x_KD)
+        logits_KV = model.discriminator.vocabulary_logits(x_KD)
         is_replaced_K = corrupted.samples_K != mlm.values_K
         return self._copy_or_predict(logits_KV, rtd_logits_K, mlm.values_K, is_replaced_K, mlm.weights_K)
 

@@ -41,7 +41,6 @@ class SimilarityObjective:
 
     @property
     def shares_vectors(self) -> bool:
-        """Whether the loss compares the texts of the whole batch."""
         return self.head_config.problem_type != "regression"
 
     def prepare(self, batch: Batch, seed: int) -> StepInputs:

@@ -25,7 +25,6 @@ TOKEN_TERMS = ("mlm", "clm")  # terms whose targets are tokens
 
 
 def can_fuse_loss(x_KD: Tensor) -> bool:
-    """Whether `fused_loss` can run."""
     return len(x_KD) > 0 and kernels.use_triton(x_KD)
 
 

@@ -87,7 +87,6 @@ class Grounder:
         return self.builder.build(questions, lambda num_done: self.on_progress(num_done, len(examples)))
 
     def attach(self, encoded: EncodedExamples, examples: Sequence[ChoiceExample]) -> EncodedExamples:
-        """The encoded examples with the schema graph of every sequence."""
         return self.with_schema_graphs(encoded, self.schema_graphs(examples))
 
     def with_schema_graphs(self, encoded: EncodedExamples, schema: SchemaGraphs) -> EncodedExamples:
@@ -147,7 +146,6 @@ class SchemaStreams:
 
 
 def open_grounder(settings: KagnetSettings) -> Grounder:
-    """Opens the graph and the vectors that the settings name."""
     graph = open_graph(settings.graph)
     return Grounder(settings, graph, None if settings.vectors is None else open_vectors(settings.vectors, graph))
 

@@ -239,7 +239,6 @@ class SchemaBuilder:
         return tuple(self.graph.label(int(entity)) for entity in schema.entities_C[nodes][is_chosen_C[nodes]])
 
     def paths_of(self, schema: SchemaGraphs, statement: int) -> list[GraphPath]:
-        """The paths of a statement, readable."""
         first, last = schema.path_offsets[statement : statement + 2]
         entities = schema.entities_C[schema.node_offsets[statement] :]
         paths = []

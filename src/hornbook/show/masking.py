@@ -90,7 +90,7 @@ def show_replaced(
     step = RtdObjective(masking_of(tokenizer, settings)).prepare(batch, seed)
     masks, original_T = step.targets["mlm"], batch.ids_T
     step_batch = step.batch.to(model.device)
-    logits_KV = masked_lm.mlm_logits(masked_lm(step_batch)[masks.indices_K.to(model.device)])
+    logits_KV = masked_lm.vocabulary_logits(masked_lm(step_batch)[masks.indices_K.to(model.device)])
     logits_KV = logits_KV[:, : tokenizer.vocab_size].float().cpu()
     text_T = replace_at_targets(step.batch.ids_T, masks, sample_tokens(logits_KV, step.targets["noise_seeds"].values_K))
     judged = step_batch.with_values("tokens", ids_T=text_T.to(model.device))

@@ -234,7 +234,6 @@ class Tokenizer:
         return self.backend.post_process(first, second)
 
     def num_special(self, is_pair: bool) -> int:
-        """The number of special tokens that `with_special_tokens` adds."""
         return self.backend.num_special_tokens_to_add(is_pair)
 
     @property

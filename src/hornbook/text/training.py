@@ -61,7 +61,12 @@ def train_tokenizer(
     model, pre_tokenizer, decoder = train(texts, vocab_size, normalizer, on_progress)
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizer
-    backend.pre_tokenizer = with_prefix_space(pre_tokenizer) if add_prefix_space else pre_tokenizer
+    backend.pre_tokenizer = pre_tokenizer
+    if add_prefix_space:
+        # ByteLevel's own `add_prefix_space` also puts one after each special token, as in "<mask>를", which would make
+        # a word of a particle.
+        prefix = pre_tokenizers.Metaspace(replacement=" ", prepend_scheme="first", split=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([prefix, pre_tokenizer])
     backend.decoder = decoder
     special = SPECIAL_TOKENS[kind]
     # where tokens include the space before them, the mask replaces that space too
@@ -73,13 +78,6 @@ def train_tokenizer(
     template = roberta_template if kind == "bpe" else bert_template
     backend.post_processor = template(backend, names["cls_token"], names["sep_token"])
     return Tokenizer(backend, names)
-
-
-def with_prefix_space(pre_tokenizer: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
-    """Puts a space before a text. ByteLevel's own `add_prefix_space` also puts one after each special token, as in
-    "<mask>를", which would make a word of a particle."""
-    prefix = pre_tokenizers.Metaspace(replacement=" ", prepend_scheme="first", split=False)
-    return pre_tokenizers.Sequence([prefix, pre_tokenizer])
 
 
 def new_normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:

@@ -158,7 +158,8 @@ def find_words(backend: tokenizers.Tokenizer) -> WordPieceWords | ByteLevelWords
     if any(not token["special"] for token in state["added_tokens"]) or state["model"].get("dropout"):
         return None
     normalizers = {each["type"] for each in _steps(state["normalizer"])}
-    splits = [each for each in _steps(state["pre_tokenizer"]) if not _adds_first_space(each)]
+    first_space = {"type": "Metaspace", "replacement": " ", "split": False}  # adds a space before a text
+    splits = [each for each in _steps(state["pre_tokenizer"]) if not first_space.items() <= each.items()]
     if len(splits) != 1:
         return None
     kinds = state["model"]["type"], splits[0]["type"]
@@ -174,7 +175,3 @@ def _steps(component: dict[str, Any] | None) -> list[dict[str, Any]]:
     if component is None:
         return []
     return component.get("normalizers") or component.get("pretokenizers") or [component]
-
-
-def _adds_first_space(step: dict[str, Any]) -> bool:
-    return step["type"] == "Metaspace" and step["replacement"] == " " and not step["split"]

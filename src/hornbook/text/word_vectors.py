@@ -52,5 +52,4 @@ def forms_of(word: str) -> tuple[str, str]:
 
 
 def lookup(word: str, vectors: dict[str, np.ndarray]) -> np.ndarray | None:
-    """The vector of a word, or None if it has none."""
     return next((vectors[form] for form in forms_of(word) if form in vectors), None)

@@ -46,7 +46,6 @@ class TrainingJob:
         return self.module.objective
 
     def is_better(self, metrics: dict[str, float], than: "LoopState") -> bool:
-        """Whether a validation is better than the best so far."""
         value = metrics[self.metric_for_best]
         if than.best is None:
             return True

@@ -41,7 +41,6 @@ class LossSpikeDetector:
         return None
 
     def update(self, loss: float) -> None:
-        """Adds a loss to the running mean and variance."""
         self.seen += 1
         weight = max(1 - DECAY, 1 / self.seen)
         difference = loss - self.mean

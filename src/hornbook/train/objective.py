@@ -126,7 +126,6 @@ class StepInputs:
         return [self.slice(int(a) * group_size, int(b) * group_size) for a, b in pairwise(edges)]
 
     def slice(self, first: int, last: int) -> "StepInputs":
-        """The inputs and targets of sequences `first` to `last` (exclusive)."""
         if (first, last) == (0, self.batch.num_sequences):
             return self
         return dataclasses.replace(self, batch=self.batch.slice(first, last))

@@ -242,7 +242,6 @@ def _reset_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Gives each parameter group its learning rate."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):  # in place: a captured step reads this tensor
             group["lr"].fill_(lr * group["lr_multiplier"])

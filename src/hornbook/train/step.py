@@ -78,7 +78,6 @@ class Stepper:
 
     @property
     def num_captured(self) -> int:
-        """The number of CUDA graphs so far, one for each bucket of shapes."""
         return 0 if self.captured is None else len(self.captured.captured)
 
     def close(self) -> None:

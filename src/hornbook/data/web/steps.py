@@ -22,7 +22,7 @@ from hornbook.data.hash_set import contains_sorted
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.web.build import RECORD
 from hornbook.data.web.inputs import PageFile, page_hash, page_key, read_pages
-from hornbook.files import read_json, read_json_list, write_json
+from hornbook.files import read_json, write_json
 from hornbook.lifecycle.stopping import die_with_parent
 
 EXTRACTION_SECONDS = 20.0  # a page that takes longer is dropped; most take 0.02
@@ -54,7 +54,7 @@ class ReadPages(_Step):
 
     def run(self, data=None, rank: int = 0, world_size: int = 1) -> Iterator[Document]:
         problems, num_pages, num_bytes, reported = Problems(), 0, 0, 0.0
-        for row in read_json_list(Path(self.work) / "inputs" / f"{rank:05d}.json"):
+        for row in read_json(Path(self.work) / "inputs" / f"{rank:05d}.json", list):
             file = PageFile(*row)
             for item in read_pages(file):
                 if isinstance(item, Problem):
@@ -249,10 +249,9 @@ class Publish(PipelineStep):
 
 
 def _summed(folder: Path) -> dict[str, dict]:
-    """For each step of a stage, the sums over its tasks."""
     totals: dict[str, dict] = {}
     for file in sorted(folder.iterdir()):
-        for step in read_json_list(file):
+        for step in read_json(file, list):
             total = totals.setdefault(step["name"].rpartition(" ")[2], {"pages": 0, "characters": 0, "dropped": {}})
             # datatrove writes a number, or its total together with mean and variance
             counts = {name: each["total"] if isinstance(each, dict) else each for name, each in step["stats"].items()}

@@ -24,7 +24,6 @@ class EmbeddingModel(nn.Module):
         self.relations = nn.Parameter(self.initial_relations(2 * num_relations, width))
 
     def initial_relations(self, num: int, width: int) -> Tensor:
-        """The vectors of relations before the training, for entity vectors of this width."""
         bound = 1 / math.sqrt(width)
         return torch.empty(num, width).uniform_(-bound, bound)
 

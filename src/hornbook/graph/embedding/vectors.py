@@ -49,7 +49,6 @@ class GraphVectors:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the file of vectors."""
         return sha256(self.folder / VECTORS_FILE)
 
     def plausibility(self, heads: np.ndarray, relations: np.ndarray, tails: np.ndarray) -> np.ndarray:

@@ -139,8 +139,6 @@ class ModelOutputs:
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """The forward passes of student and teacher over a micro-batch."""
-
     model: DistillationPair
     student: ModelOutputs
     teacher: ModelOutputs
@@ -269,15 +267,11 @@ class CorpusDistillation(VocabularyObjective, Distillation):
                 targets[term] = all_token_targets(batch) if self.soft_targets == "all" else hard_labels
         return StepInputs(batch.with_values("tokens", ids_T=ids_T).with_streams(targets))
 
-    def _logits(self, network: Transformer, x_KD: Tensor) -> Tensor:
-        """Logits over the vocabulary, K x V."""
-        return network.clm_logits(x_KD) if self.hard_label_term == "clm" else network.mlm_logits(x_KD)
-
     def _hard_label_sums(self, forward: ForwardPass, with_metrics: bool) -> dict[str, Tensor]:
         student, targets = forward.model.student, forward.step_inputs.targets[self.hard_label_term]
         if student.vocabulary_head not in student.heads:
             return {}
-        logits_KV = self._logits(student, forward.student.x_TD.index_select(0, targets.indices_K))
+        logits_KV = student.vocabulary_logits(forward.student.x_TD.index_select(0, targets.indices_K))
         return self.term_sums(self.hard_label_term, logits_KV, targets, with_metrics)
 
     def _logits_sum(self, term: str, match: Match, forward: ForwardPass) -> Tensor:
@@ -288,11 +282,10 @@ class CorpusDistillation(VocabularyObjective, Distillation):
             student_KD, teacher_KD, weights_K = student_KD[:num], teacher_KD[:num], weights_K[:num]
         else:
             student_KD, teacher_KD = (each.index_select(0, targets.indices_K) for each in (student_KD, teacher_KD))
+        student_logits_KV = forward.model.student.vocabulary_logits(student_KD)
         with torch.no_grad():
-            teacher_logits_KV = self._logits(forward.model.teacher, teacher_KD)
-        losses_K = self.row_losses(
-            match.loss, self._logits(forward.model.student, student_KD), teacher_logits_KV, match.temperature
-        )
+            teacher_logits_KV = forward.model.teacher.vocabulary_logits(teacher_KD)
+        losses_K = self.row_losses(match.loss, student_logits_KV, teacher_logits_KV, match.temperature)
         return (losses_K * weights_K).sum()
 
 

@@ -47,7 +47,6 @@ class TeacherColumns:
         return names <= {*self.groups, *self.tokens}
 
     def only(self, names: set[str]) -> "TeacherColumns":
-        """The columns with these names."""
         names = names | ({ANSWERABLE} if TASK_LOGITS in names else set())
         return TeacherColumns(
             *({name: each[name] for name in each if name in names} for each in (self.groups, self.tokens))

@@ -143,7 +143,7 @@ class WordFilling:
         self.num_tokens += batch.num_tokens
         with self.autocast():
             x_TD = self.masked_lm(batch.to(device))
-            logits_KV = self.masked_lm.mlm_logits(x_TD.index_select(0, indices_K.to(device)))
+            logits_KV = self.masked_lm.vocabulary_logits(x_TD.index_select(0, indices_K.to(device)))
         logits_KV = logits_KV[:, : self.tokenizer.vocab_size].float()
         return logits_KV.topk(min(self.num_candidates, logits_KV.shape[1])).indices.tolist()
 

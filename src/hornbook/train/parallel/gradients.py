@@ -74,7 +74,6 @@ class GradientSums:
         return num_failed > 0
 
     def close(self) -> None:
-        """Removes the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
 

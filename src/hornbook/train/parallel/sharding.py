@@ -90,7 +90,6 @@ class ShardedModule:
                 parameter.grad = torch.zeros_like(parameter)
 
     def grad_norm(self) -> Tensor:
-        """The norm of the whole gradient."""
         gradients: dict[bool, list[Tensor]] = {True: [], False: []}
         for name, parameter in self.parameters.items():
             if parameter.grad is not None:
