@@ -157,7 +157,7 @@ def test_perplexity_prints_its_definition(run, gpt, tmp_path):
     found = json.loads(run(*words, "--json")[1])
     expected = library.load(gpt).perplexity(tmp_path / "text.txt", 12, "file")
     assert found["per_token"] == pytest.approx(expected.per_token) and found["num_documents"] == 1
-    assert "must be blank-line or file" in run("perplexity", gpt, tmp_path / "text.txt", "--documents", "x")[2]
+    assert "must be one of blank-line, file" in run("perplexity", gpt, tmp_path / "text.txt", "--documents", "x")[2]
     assert run("perplexity", gpt, tmp_path / "nothing.txt")[0] == 2
 
 

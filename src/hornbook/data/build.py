@@ -27,11 +27,11 @@ from hornbook.data.build_state import (
     prepare_folder,
     remove_progress,
 )
-from hornbook.data.cleaning import CLEANERS
+from hornbook.data.cleaning import Cleaner
 from hornbook.data.contamination import EXCLUDED, ExcludedTexts
 from hornbook.data.duplicates import counted_lines
 from hornbook.data.problems import Problem, Problems
-from hornbook.data.readers import Document, DocumentBoundary, FileReader, check_documents, no_documents
+from hornbook.data.readers import Document, DocumentBoundary, FileReader, no_documents
 from hornbook.data.shards import (
     FORMAT_VERSION,
     LARGEST_SHARD_TOKENS,
@@ -111,9 +111,8 @@ def build_corpus(
     """
     from hornbook.text.tokenizer import Tokenizer
 
-    check_documents(documents)
-    if clean not in (None, *CLEANERS):
-        raise ValueError(f"clean must be one of {', '.join(CLEANERS)} or None, not {clean!r}")
+    checked(documents, DocumentBoundary, "documents")
+    checked(clean, Cleaner | None, "clean")
     if near_duplicates and not deduplicate:
         raise ValueError("near_duplicates= drops equal documents, too: leave it out to keep duplicates")
     shard_tokens = checked(shard_tokens, int, "shard_tokens", low=1, high=LARGEST_SHARD_TOKENS)

@@ -3,8 +3,9 @@
 import html
 import re
 from collections import Counter
+from typing import Literal
 
-CLEANERS = ("wiki",)
+Cleaner = Literal["wiki"]
 
 # Each kind has a text without which its pattern cannot match, which is quicker to look for.
 # Order matters: comments and references may hold templates, templates may hold links.

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
+from hornbook.config import checked
 from hornbook.data.csv_dialect import SAMPLE_LINES, csv_records, detected, is_plain, plain_records
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
@@ -66,11 +67,6 @@ def read_documents(
         raise ValueError(no_documents(problems))
 
 
-def check_documents(documents: str) -> None:
-    if documents not in ("blank-line", "file"):
-        raise ValueError(f"documents must be blank-line or file, not {documents!r}")
-
-
 def no_documents(problems: Problems) -> str:
     """The error message for files without any readable document."""
     if num_excluded := problems.count("evaluation_text"):
@@ -109,7 +105,7 @@ class FileReader:
     linked: bool = False
 
     def __post_init__(self) -> None:
-        check_documents(self.documents)
+        checked(self.documents, DocumentBoundary, "documents")
         self.path = str(self.path)
         self._bytes = ByteReader(self.path)
 

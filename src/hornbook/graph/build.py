@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from hornbook import __version__
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.shards import MANIFEST, hash_of, write_array
 from hornbook.data.sources import Source, format_of
-from hornbook.files import write_json
-from hornbook.graph.folder import ARRAYS, FILES, FORMAT_VERSION, file_hashes, read_manifest, write_lines
+from hornbook.files import replacing, sha256, write_json
+from hornbook.graph.graph import ARRAYS, FILES, FORMAT_VERSION, read_manifest
 from hornbook.graph.triples import (
     COLUMNS,
     OPAQUE,
@@ -78,7 +78,7 @@ def build_graph(
             )
         on_progress("writing", len(triples.heads))
         totals = _write(out, triples)
-        hashes = file_hashes(out)
+        hashes = {name: sha256(out / name) for name in FILES if (out / name).exists()}
         manifest = {
             "kind": "graph",
             "format_version": FORMAT_VERSION,
@@ -170,10 +170,10 @@ def _write(out: Path, triples: Triples) -> dict:
     pairs = _adjacency(edges["heads"], edges["tails"], num_entities)
     degrees = np.diff(pairs["pair_offsets"])
     names = _names(triples, edges, num_entities)
-    write_lines(out / "entities.txt", list(triples.entities))
+    _write_lines(out / "entities.txt", triples.entities)
     relation_names = {each: triples.relation_names.get(each, each) for each in triples.relations}
-    write_lines(out / "relations.tsv", [f"{identifier}\t{name}" for identifier, name in relation_names.items()])
-    write_lines(out / "names.tsv", [f"{entity}\t{name}\t{prior:.6g}" for (entity, name), prior in names])
+    _write_lines(out / "relations.tsv", (f"{identifier}\t{name}" for identifier, name in relation_names.items()))
+    _write_lines(out / "names.tsv", (f"{entity}\t{name}\t{prior:.6g}" for (entity, name), prior in names))
     for name, values in (edges | pairs).items():
         if name != "splits" or values.any():
             write_array(out / f"{name}.npy", values.astype(ARRAYS[name]))
@@ -246,3 +246,8 @@ def _names(triples: Triples, edges: dict[str, np.ndarray], num_entities: int) ->
         mass += np.bincount(ends, np.abs(edges["weights"]), num_entities)
     names = {key: weight * mass[key[0]] for key, weight in names.items()} | triples.priors
     return sorted(names.items(), key=lambda each: (each[0][0], -each[1], each[0][1]))
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)

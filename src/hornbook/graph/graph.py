@@ -1,4 +1,14 @@
-"""A graph opened from its folder: look up entities by name, their neighbours, and the paths between them."""
+"""A graph opened from its folder: look up entities by name, their neighbours, and the paths between them. The files of
+the folder:
+
+entities.txt   identifiers, one per line                names.tsv   entity, name, prior of the name
+relations.tsv  identifier and name of each relation
+heads, kinds (relation ids), tails, weights, splits .npy   edges (E), sorted by head, relation, tail; splits if given
+pairs.npy         int64, head * N + neighbour for every two entities (P) with an edge in either direction, sorted
+pair_offsets.npy  where the pairs of each entity start (N + 1)
+pair_edges.npy    the edges of each pair; ~edge where it is followed from tail to head
+edge_offsets.npy  where the edges of each pair start (P + 1)
+"""
 
 import difflib
 from collections.abc import Sequence
@@ -10,9 +20,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hornbook.config import checked, did_you_mean
-from hornbook.data.shards import map_array
-from hornbook.files import refusing_damage
-from hornbook.graph.folder import ARRAYS, MANIFEST, REPAIR, read_lines, read_manifest, verify
+from hornbook.data.shards import MANIFEST, hash_of, map_array, refuse_changed, refuse_other_format
+from hornbook.files import read_json, refusing_damage
 from hornbook.graph.paths import MAX_HOPS, Adjacency, PathArrays, find_paths
 from hornbook.graph.triples import OPAQUE
 from hornbook.text.lemmas import base_form, normalized
@@ -20,6 +29,23 @@ from hornbook.text.lemmas import base_form, normalized
 if TYPE_CHECKING:
     from hornbook.graph.linking import LinkedText, MentionLinker
 
+FORMAT_VERSION = 1
+ARRAYS = {
+    "heads": np.int32,
+    "kinds": np.int32,
+    "tails": np.int32,
+    "weights": np.float32,
+    "splits": np.uint8,
+    "pairs": np.int64,
+    "pair_offsets": np.int64,
+    "pair_edges": np.int32,
+    "edge_offsets": np.int64,
+}
+TEXTS = ("entities.txt", "relations.tsv", "names.tsv")
+FILES = (*TEXTS, *(f"{name}.npy" for name in ARRAYS))
+REPAIR = "copy the graph again, or build it again into another folder"
+NEEDED = "make a graph with 'hornbook graph build'"
+EdgeDirection = Literal["both", "out", "in"]
 MAX_SENSES = 20  # entities of an ambiguous name between which paths are looked for
 MAX_SUGGESTIONS = 3
 
@@ -77,7 +103,8 @@ class Graph:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder)
-        verify(self.folder, self.manifest)
+        for name, expected in self.manifest["sha256"].items():
+            refuse_changed(self.folder / name, expected, REPAIR)
         self.fingerprint: str = self.manifest["fingerprint"]
         with refusing_damage(self.folder / MANIFEST, REPAIR):
             present = [name for name in ARRAYS if f"{name}.npy" in self.manifest["sha256"]]
@@ -170,7 +197,7 @@ class Graph:
         return f"'{concept}' is not in the graph {self.folder}: {hint}"
 
     def neighbours(
-        self, concept: str | int, direction: Literal["both", "out", "in"] = "both", relation: str | None = None
+        self, concept: str | int, direction: EdgeDirection = "both", relation: str | None = None
     ) -> list[Edge]:
         """The edges of an entity (of the likeliest one, if the name has several), the heaviest first.
 
@@ -179,8 +206,7 @@ class Graph:
         plant --AtLocation--> garden
         trowel --UsedFor--> garden
         """
-        if direction not in ("both", "out", "in"):
-            raise ValueError(f"direction must be both, out or in, not {direction!r}")
+        checked(direction, EdgeDirection, "direction")
         entity = self.find(concept)[0]
         first, last = self.adjacency.pair_offsets[entity : entity + 2]
         signed = self.pair_edges[self.edge_offsets[first] : self.edge_offsets[last]]
@@ -296,3 +322,28 @@ def open_graph(folder: str | Path) -> Graph:
     []
     """
     return Graph(folder)
+
+
+def read_manifest(folder: Path) -> dict:
+    """The manifest of a graph; raises a `ValueError` if the folder holds none or if it is damaged."""
+    file = folder / MANIFEST
+    if not folder.exists():
+        raise ValueError(f"there is no folder {folder}: {NEEDED}")
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is a file, not the folder of a graph: {NEEDED}")
+    if not file.exists():
+        raise ValueError(f"{folder} is not a graph: it has no {MANIFEST}; {NEEDED}")
+    manifest = read_json(file)
+    if manifest.get("kind") != "graph":
+        raise ValueError(f"{folder} is not a graph: its {MANIFEST} describes something else; {NEEDED}")
+    with refusing_damage(file, REPAIR):
+        refuse_other_format(file, manifest, FORMAT_VERSION, "graph")
+        for name in ("entities", "edges", "relations"):
+            checked(manifest["totals"][name], int, name, low=1)
+        if manifest["fingerprint"] != hash_of(manifest["sha256"]):
+            raise ValueError("its fingerprint does not match the hashes of its files")
+    return manifest
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]

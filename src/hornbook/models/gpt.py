@@ -65,13 +65,12 @@ class GptConfig(TransformerConfig):
 @dataclass(frozen=True)
 class Gpt1Config(GptConfig):
     vocab_size: int = setting(40478, "vocabulary size; taken from the corpus")
+    activation: Literal["gelu_tanh", "relu"] = setting("gelu_tanh", "activation; transformers has no gelu for a GPT-1")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.inner_width != 4 * self.width:
             raise ValueError(f"model.inner_width of a GPT-1 is 4 x model.width: set it to {4 * self.width}")
-        if self.activation == "gelu":
-            raise ValueError("model.activation of a GPT-1 must be gelu_tanh or relu: transformers has no gelu for it")
 
 
 @dataclass(frozen=True)

@@ -61,10 +61,8 @@ class TaskHead(nn.Module):
         return ("logits",)
 
     @staticmethod
-    def to_padded_outputs(
-        head_config: HeadConfig, logits: Tensor, num_sequences: int, length: int
-    ) -> tuple[Tensor, ...]:
-        """The outputs of `num_sequences` sequences padded to `length` tokens, in the order of `padded_names`."""
+    def to_padded_outputs(head_config: HeadConfig, logits: Tensor, shape_NS: tuple[int, int]) -> tuple[Tensor, ...]:
+        """The outputs of N sequences padded to S tokens, in the order of `padded_names`."""
         return (logits,)
 
     @staticmethod
@@ -187,10 +185,8 @@ class TokenHead(TaskHead):
         return self.out(self.dropout(x_TD))
 
     @staticmethod
-    def to_padded_outputs(
-        head_config: HeadConfig, logits: Tensor, num_sequences: int, length: int
-    ) -> tuple[Tensor, ...]:
-        return (logits.unflatten(0, (num_sequences, length)),)
+    def to_padded_outputs(head_config: HeadConfig, logits: Tensor, shape_NS: tuple[int, int]) -> tuple[Tensor, ...]:
+        return (logits.unflatten(0, shape_NS),)
 
     @staticmethod
     def from_padded_outputs(outputs: Sequence[np.ndarray], mask_NS: np.ndarray) -> np.ndarray:
@@ -240,9 +236,8 @@ class SpanHead(TaskHead):
         return ("start_logits", "end_logits", *(("answerable_logits",) if head_config.has_answer_classifier else ()))
 
     @staticmethod
-    def to_padded_outputs(
-        head_config: HeadConfig, logits: Tensor, num_sequences: int, length: int
-    ) -> tuple[Tensor, ...]:
+    def to_padded_outputs(head_config: HeadConfig, logits: Tensor, shape_NS: tuple[int, int]) -> tuple[Tensor, ...]:
+        length = shape_NS[1]
         start_NS, end_NS = logits[:, :length].unbind(-1)
         return (start_NS, end_NS, logits[:, length]) if head_config.has_answer_classifier else (start_NS, end_NS)
 

@@ -109,7 +109,7 @@ class PaddedModel(nn.Module):
         if head_config is None:
             return (x_TD.unflatten(0, (num_rows, length)),)
         logits = self.model.outputs_of(x_TD, batch)
-        return HEADS[head_config.output].to_padded_outputs(head_config, logits, num_rows, length)
+        return HEADS[head_config.output].to_padded_outputs(head_config, logits, (num_rows, length))
 
 
 def input_names(config: TransformerConfig) -> tuple[str, ...]:

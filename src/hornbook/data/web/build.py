@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hornbook import __version__
 from hornbook.config import checked
@@ -39,7 +39,7 @@ from hornbook.lifecycle.stopping import interruptible
 
 RECORD, WORK, REQUEST = "web.json", "work", "request.json"
 PACKAGES = ("datatrove", "trafilatura", "py3langid", "warcio", "orjson", "xxhash", "regex")
-EXECUTORS = ("local", "slurm", "ray")
+Executor = Literal["local", "slurm", "ray"]
 PRESETS: dict[str, dict[str, Any]] = {
     # Radford et al. 2019: links with 3 karma or more, English, without Wikipedia, which evaluation sets are made of
     "webtext": {"min_votes": 3, "language": "en", "exclude_hosts": ["wikipedia.org"]},
@@ -73,7 +73,7 @@ def build_web_corpus(
     exclude_hosts: Sequence[str] = (),
     quality: bool = True,
     keep_near_duplicates: bool = False,
-    executor: str = "local",
+    executor: Executor = "local",
     workers: int | None = None,
     sbatch: Mapping[str, str] | None = None,
     on_progress: Callable[[WebProgress], None] | None = None,
@@ -97,8 +97,7 @@ def build_web_corpus(
             importlib.import_module(name)
     if preset is not None and preset not in PRESETS:
         raise ValueError(f"there is no preset {preset!r} for web pages: the known ones are {', '.join(PRESETS)}")
-    if executor not in EXECUTORS:
-        raise ValueError(f"executor must be one of {', '.join(EXECUTORS)}, not {executor!r}")
+    checked(executor, Executor, "executor")
     checked(min_votes, int | None, "min_votes", low=1)
     arguments = {"min_votes": min_votes, "language": language, "exclude_hosts": list(exclude_hosts)}
     overrides = {name: value for name, value in arguments.items() if value}
