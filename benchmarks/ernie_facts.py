@@ -31,7 +31,7 @@ from ernie_scores import MODELS
 
 import hornbook
 from hornbook.files import write_json
-from hornbook.graph.graph import open_graph
+from hornbook.graph.graph import Graph
 from hornbook.metrics.confidence_intervals import interval
 from hornbook.models.ernie import Ernie
 
@@ -141,7 +141,7 @@ def answers_of(
     model = hornbook.load(scores / "models" / name)
     graph = None
     if isinstance(model.model, Ernie):
-        graph = open_graph(scores / ("shuffled-graph" if name == "shuffled" else "graph"))
+        graph = Graph(scores / ("shuffled-graph" if name == "shuffled" else "graph"))
     texts, mentions = [], []
     for each in questions:
         before = f"{each['sentence']} " if in_context else ""

@@ -36,7 +36,7 @@ from scipy.stats import t as student
 
 import hornbook
 from hornbook.files import num_cores, write_json, write_text
-from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.graph import Graph
 from hornbook.graph.linking import EntityLinker
 
 GENERAL_TYPES = ("person", "group", "organization", "location", "entity", "time", "object", "event", "place")
@@ -101,7 +101,7 @@ def prepare(options: argparse.Namespace) -> None:
     build = {"workers": options.workers}
     embed = {"model": "transe", "width": options.width, "epochs": options.embed_epochs, "resume": True}
     hornbook.build_graph(options.sources, out / "graph")
-    graph = open_graph(out / "graph")
+    graph = Graph(out / "graph")
     if not (out / "shuffled.tsv").exists():
         write_shuffled(graph, out)
     hornbook.build_graph([out / "shuffled.tsv", out / "shuffled-names.json"], out / "shuffled-graph")

@@ -16,7 +16,7 @@ import numpy as np
 
 from hornbook.data.readers import read_documents
 from hornbook.graph.build import build_graph
-from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.graph import Graph
 from hornbook.text.sentences import split_sentences
 
 NUM_QUERIES = 10_000
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         manifest = build_graph(options.source, Path(folder) / "graph")
         began = time.perf_counter()
-        graph = open_graph(Path(folder) / "graph")
+        graph = Graph(Path(folder) / "graph")
         result = {"totals": manifest["totals"], "build_seconds": manifest["seconds"]}
         result["open_seconds"] = round(time.perf_counter() - began, 3)
         ends = np.concatenate([graph.heads, graph.tails])

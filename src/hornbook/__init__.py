@@ -58,9 +58,9 @@ _MODULES = {
     "build_web_corpus": "hornbook.data.web.build",
     "Corpus": "hornbook.data.corpus",
     "build_graph": "hornbook.graph.build",
-    "open_graph": "hornbook.graph.graph",
+    "Graph": "hornbook.graph.graph",
     "embed_graph": "hornbook.graph.embedding.training",
-    "open_vectors": "hornbook.graph.embedding.vectors",
+    "GraphVectors": "hornbook.graph.embedding.vectors",
     "write_report": "hornbook.report.page",
     "describe": "hornbook.report.info",
 }

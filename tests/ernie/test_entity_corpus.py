@@ -9,7 +9,7 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.data.sequences import SequenceSampler
 from hornbook.data.tokenizing import mention_tokens
-from hornbook.graph.graph import open_graph
+from hornbook.graph.graph import Graph
 from hornbook.graph.linking import EntityLinker
 
 
@@ -22,7 +22,7 @@ def words_of_entities(batch, corpus: Corpus, graph) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("layout", ["nsp", "sop", "pairs", "full-sentences"])
 def test_batches_hold_the_entities_of_their_texts(made, layout):
-    corpus, graph = Corpus(made / "corpus"), open_graph(made / "graph")
+    corpus, graph = Corpus(made / "corpus"), Graph(made / "graph")
     plain = SequenceSampler([(corpus, 1.0)], 48, 0, layout).batch(1, 40)
     batch = SequenceSampler([(corpus, 1.0)], 48, 0, layout, with_entities=True).batch(1, 40)
     assert batch.ids_T.equal(plain.ids_T) and plain.entities is None  # entities change nothing else
@@ -85,7 +85,7 @@ def test_linked_rows_keep_their_links(made, tmp_path, tiny_tokenizer):
     file = tmp_path / "linked.jsonl"
     file.write_text("\n".join(map(json.dumps, [*ROWS, {"text": "bread in the garden"}])), encoding="utf-8")
     manifest = build_corpus(file, tiny_tokenizer, tmp_path / "corpus", workers=0, linker=EntityLinker(made / "graph"))
-    corpus, graph = Corpus(tmp_path / "corpus"), open_graph(made / "graph")
+    corpus, graph = Corpus(tmp_path / "corpus"), Graph(made / "graph")
     shard = corpus.shards[0]
     found = [
         (corpus.tokenizer.token(int(shard.tokens[token])), graph.label(int(entity)))

@@ -14,8 +14,8 @@ from tiny_runs import same
 import hornbook as library
 from hornbook.deployment.measuring import open_measured_model
 from hornbook.files import read_json
-from hornbook.graph.embedding.vectors import open_vectors
-from hornbook.graph.graph import open_graph
+from hornbook.graph.embedding.vectors import GraphVectors
+from hornbook.graph.graph import Graph
 from hornbook.inference.predictor import load_predictor
 from hornbook.interop.folder import load_model
 from hornbook.models.ernie import Ernie
@@ -63,7 +63,7 @@ def test_it_starts_from_a_bert(made, tmp_path):
     bert, ernie = load_model(made / "bert").state_dict(), load_model(tmp_path / "run")
     assert all(torch.allclose(ernie.state_dict()[name], value, atol=1e-6) for name, value in bert.items())
     assert [type(block).__name__ for block in ernie.blocks] == ["FusionBlock", "FusionBlock"]
-    vectors = open_vectors(made / "vectors", open_graph(made / "graph")).entities
+    vectors = GraphVectors(made / "vectors", Graph(made / "graph")).entities
     expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert np.allclose(ernie.entities.weight.numpy(), expected, atol=1e-6)
 
@@ -71,7 +71,7 @@ def test_it_starts_from_a_bert(made, tmp_path):
 def test_a_run(made):
     run = read_json(made / "ernie" / "run.json")
     assert run["family"] == "hornbook-ernie" and run["terms"] == {"mlm": 1.0, "nsp": 1.0, "dea": 1.0}
-    assert run["inputs"]["graph"] == open_graph(made / "graph").fingerprint == run["settings"]["model"]["graph"]
+    assert run["inputs"]["graph"] == Graph(made / "graph").fingerprint == run["settings"]["model"]["graph"]
     lines = [json.loads(line) for line in (made / "ernie" / "metrics.jsonl").read_text().splitlines()]
     validations = [line for line in lines if line["kind"] == "validation"]
     assert all(0 <= line["dea_accuracy"] <= 1 and line["dea"] > 0 for line in validations)
@@ -177,7 +177,7 @@ def test_fine_tuning_reads_entities(made, rows, tmp_path, monkeypatch):
     linker = open_measured_model(tmp_path / "run").predictor.members[0].linker
     assert linker is not None, "compare scores it with its entities"
     saved = read_json(tmp_path / "run" / "task.json")
-    assert saved["graph"]["fingerprint"] == open_graph(made / "graph").fingerprint
+    assert saved["graph"]["fingerprint"] == Graph(made / "graph").fingerprint
     assert read_json(tmp_path / "run" / "run.json")["inputs"]["graph"] == saved["graph"]["fingerprint"]
     card = (tmp_path / "run" / "README.md").read_text()
     assert "loads in hornbook only" in card and "[ENT] London [ENT]" in card

@@ -6,8 +6,8 @@ import torch
 
 from hornbook.graph.build import build_graph
 from hornbook.graph.embedding.training import embed_graph
-from hornbook.graph.embedding.vectors import open_vectors
-from hornbook.graph.graph import open_graph
+from hornbook.graph.embedding.vectors import GraphVectors
+from hornbook.graph.graph import Graph
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,6 +24,6 @@ def test_vectors_are_those_of_a_cpu(model, tmp_path):
     found = []
     for device in ("cpu", "cuda"):
         embed_graph(tmp_path / "graph", tmp_path / device, device=device, **settings)
-        found.append(open_vectors(tmp_path / device, open_graph(tmp_path / "graph")).entities)
+        found.append(GraphVectors(tmp_path / device, Graph(tmp_path / "graph")).entities)
     # DistMult scores by a matrix product, which a GPU computes in TF32: 10 bits.
     np.testing.assert_allclose(*found, rtol=1e-3, atol=2e-3 if model == "distmult" else 1e-4)

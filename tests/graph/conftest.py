@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hornbook.graph.build import build_graph
-from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.graph import Graph
 
 FACTS = """head\trelation\ttail\tweight
 plant\tAtLocation\tgarden\t3
@@ -37,4 +37,4 @@ def graph_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def graph(graph_folder) -> Graph:
-    return open_graph(graph_folder)
+    return Graph(graph_folder)

@@ -11,8 +11,8 @@ from hornbook.graph.embedding import training
 from hornbook.graph.embedding.models import MODELS
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, ranking_metrics
 from hornbook.graph.embedding.training import embed_graph
-from hornbook.graph.embedding.vectors import open_vectors
-from hornbook.graph.graph import open_graph
+from hornbook.graph.embedding.vectors import GraphVectors
+from hornbook.graph.graph import Graph
 
 
 def direct_score(name: str, head, relation, tail) -> float:
@@ -98,8 +98,8 @@ def test_training_learns(ring, tmp_path, model, loss):
     found = embed_graph(ring, tmp_path / "v", model=model, loss=loss, epochs=30, **SMALL)
     assert found["ended"] == "finished" and found["entities_without_vector"] == 1
     assert found["test"]["triples"] == 4 and found["test"]["triples_without_vector"] == 1
-    graph = open_graph(ring)
-    vectors = open_vectors(tmp_path / "v", graph)
+    graph = Graph(ring)
+    vectors = GraphVectors(tmp_path / "v", graph)
     assert (~vectors.has_vector).sum() == 1
     rows, has_vector = vectors.of(["e0", "unseen", "no such entity"])
     assert has_vector.tolist() == [True, False, False] and not rows[1:].any() and rows[0].any()
@@ -153,10 +153,10 @@ def test_wrong_values_and_other_graphs_are_refused(ring, graph, tmp_path):
     assert not (tmp_path / "v").exists()
     embed_graph(ring, tmp_path / "v", epochs=1, **SMALL)
     with pytest.raises(ValueError, match="vectors of another graph"):
-        open_vectors(tmp_path / "v", graph)
+        GraphVectors(tmp_path / "v", graph)
     (tmp_path / "v" / "vectors.safetensors").write_bytes(b"x" * 20)
     with pytest.raises(ValueError, match="is damaged"):
-        open_vectors(tmp_path / "v", open_graph(ring))
+        GraphVectors(tmp_path / "v", Graph(ring))
     (tmp_path / "v" / "run.json").unlink()
     with pytest.raises(ValueError, match=r"has no run\.json: give the folder that 'hornbook graph embed' wrote"):
-        open_vectors(tmp_path / "v", open_graph(ring))
+        GraphVectors(tmp_path / "v", Graph(ring))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hornbook.graph.build import build_graph
-from hornbook.graph.graph import open_graph
+from hornbook.graph.graph import Graph
 
 TRIPLES = [("dog", "IsA", "animal"), ("cat", "IsA", "animal"), ("dog", "Desires", "bone")]
 
@@ -40,13 +40,13 @@ def test_formats_give_the_same_graph(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     manifest = build_graph(tmp_path / name, tmp_path / "graph")
     assert manifest["problems"] == {}
-    assert edges(open_graph(tmp_path / "graph")) == set(TRIPLES)
+    assert edges(Graph(tmp_path / "graph")) == set(TRIPLES)
 
 
 def test_the_order_of_columns(tmp_path):
     (tmp_path / "a.txt").write_text("IsA\tdog\tanimal\n")
     build_graph(tmp_path / "a.txt", tmp_path / "graph", columns=["relation", "head", "tail"])
-    assert edges(open_graph(tmp_path / "graph")) == {("dog", "IsA", "animal")}
+    assert edges(Graph(tmp_path / "graph")) == {("dog", "IsA", "animal")}
     with pytest.raises(ValueError, match="columns= must name head"):
         build_graph(tmp_path / "a.txt", tmp_path / "other", columns=["head", "tail"])
 
@@ -56,7 +56,7 @@ def test_conceptnet_4_and_5(tmp_path):
     five = '/a/[/r/IsA/,/c/en/dog/n/]\t/r/IsA\t/c/en/ice_cream/n\t/c/en/food\t{"weight": 2.5}\n'
     (tmp_path / "five.tsv").write_text(five + five.replace("/c/en/food", "/c/ko/음식"))
     manifest = build_graph([tmp_path / "four.tsv", tmp_path / "five.tsv"], tmp_path / "graph")
-    graph = open_graph(tmp_path / "graph")
+    graph = Graph(tmp_path / "graph")
     assert edges(graph) == {("dog", "IsA", "animal"), ("dog", "NotCapableOf", "fly"), ("ice cream", "IsA", "food")}
     assert {edge.weight for edge in graph.neighbours("dog")} == {3.0, 1.0}
     assert graph.neighbours("food")[0].weight == 2.5
@@ -71,7 +71,7 @@ def test_wikidata_ids_with_names_and_splits(tmp_path):
     (tmp_path / "relations.json").write_text(json.dumps({"P31": {"label": "instance of"}}))
     (tmp_path / "entity2types.json").write_text(json.dumps({"Q1": ["Q2"]}))
     manifest = build_graph(tmp_path, tmp_path / "graph")
-    graph = open_graph(tmp_path / "graph")
+    graph = Graph(tmp_path / "graph")
     found = [str(edge) for edge in graph.neighbours("Cosmos", relation="instance of")]
     assert found == ["universe --instance of--> thing", "universe --instance of--> Q3"]
     assert np.bincount(graph.splits).tolist()[:2] == [2, 1]
@@ -91,7 +91,7 @@ def test_wordnet(tmp_path):
     (folder / "index.noun").write_text(f"{licence}dog n 2 1 @ 2 1 00000100 00000300\nanimal n 1 1 ~ 1 1 00000200\n")
     (folder / "index.sense").write_text("dog%1:05:00:: 00000100 1 42\n")
     manifest = build_graph(tmp_path, tmp_path / "graph")
-    graph = open_graph(tmp_path / "graph")
+    graph = Graph(tmp_path / "graph")
     assert edges(graph) == {("dog.n.01", "hypernym", "animal.n.01")}
     assert [graph.entities[each] for each in graph.find("dog")] == ["dog.n.01", "dog.n.02"]
     assert [graph.entities[each] for each in graph.find("domestic dog")] == ["dog.n.01"]
@@ -113,7 +113,7 @@ def test_a_heading_and_another_encoding(tmp_path):
     text = "predicate,subject,object\n치료,아스피린,두통\nonly one\n치료,해열제,발열\n"
     (tmp_path / "a.csv").write_bytes(text.encode("cp949"))
     manifest = build_graph(tmp_path / "a.csv", tmp_path / "graph")
-    assert edges(open_graph(tmp_path / "graph")) == {("아스피린", "치료", "두통"), ("해열제", "치료", "발열")}
+    assert edges(Graph(tmp_path / "graph")) == {("아스피린", "치료", "두통"), ("해열제", "치료", "발열")}
     assert manifest["problems"]["other_encoding"]["examples"][0]["detail"] == "cp949"
     assert manifest["problems"]["bad_triple"]["examples"][0]["detail"] == "no head"
 
@@ -160,10 +160,10 @@ def test_damage_is_named(graph_folder, tmp_path, name):
     data[-2] ^= 1
     (copy / name).write_bytes(data)
     with pytest.raises(ValueError, match=f"{name} has changed since it was built"):
-        open_graph(copy)
+        Graph(copy)
     (copy / name).unlink()
     with pytest.raises(ValueError, match=f"{name} is missing"):
-        open_graph(copy)
+        Graph(copy)
 
 
 def test_a_damaged_manifest_and_other_folders(graph_folder, tmp_path):
@@ -173,14 +173,14 @@ def test_a_damaged_manifest_and_other_folders(graph_folder, tmp_path):
     manifest["sha256"]["heads.npy"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="its fingerprint does not match"):
-        open_graph(copy)
+        Graph(copy)
     (copy / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match="is not valid JSON"):
-        open_graph(copy)
+        Graph(copy)
     with pytest.raises(ValueError, match="there is no folder"):
-        open_graph(tmp_path / "none")
+        Graph(tmp_path / "none")
     with pytest.raises(ValueError, match="is not a graph"):
-        open_graph(tmp_path)
+        Graph(tmp_path)
 
 
 def test_edges_are_mapped_not_read(graph):
@@ -196,4 +196,4 @@ def test_the_training_file_of_a_folder_is_read_first(tmp_path):
     for name, head in (("dev", "b"), ("train", "a"), ("test", "c")):
         (folder / f"{name}.tsv").write_text(f"{head}\tr\tend\n", encoding="utf-8")
     build_graph(folder, tmp_path / "graph")
-    assert open_graph(tmp_path / "graph").entities == ["a", "end", "b", "c"]
+    assert Graph(tmp_path / "graph").entities == ["a", "end", "b", "c"]

@@ -7,7 +7,7 @@ import pytest
 
 from hornbook.data.problems import Problems
 from hornbook.graph.build import build_graph
-from hornbook.graph.graph import open_graph
+from hornbook.graph.graph import Graph
 from hornbook.graph.linked_texts import link_entities_in_files
 
 
@@ -59,7 +59,7 @@ def banks(tmp_path_factory):
     labels |= {"Q8": "US", "Q9": "The Who", "Q10": "the"}
     (folder / "names.json").write_text(json.dumps({key: {"label": label} for key, label in labels.items()}))
     build_graph(folder, folder / "graph")
-    return open_graph(folder / "graph")
+    return Graph(folder / "graph")
 
 
 def test_the_prior_decides_and_context_overrides_it(banks):
@@ -88,7 +88,7 @@ def test_stop_words_are_mentions_only_as_proper_names(banks):
 def test_without_the_package_the_error_names_it(graph_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
     with pytest.raises(ValueError, match=r"pip install 'hornbook\[graph\]'"):
-        open_graph(graph_folder).link("a plant")
+        Graph(graph_folder).link("a plant")
 
 
 def test_files_of_texts(graph, tmp_path):

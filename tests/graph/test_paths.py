@@ -7,7 +7,7 @@ import pytest
 
 from hornbook.graph import paths
 from hornbook.graph.build import build_graph
-from hornbook.graph.graph import open_graph
+from hornbook.graph.graph import Graph
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def crowded(tmp_path_factory):
     (folder / "a.tsv").write_text("\n".join(rows))
     (folder / "b.json").write_text('{"alone": {"label": "alone"}}')
     build_graph(folder, folder / "graph")
-    return open_graph(folder / "graph")
+    return Graph(folder / "graph")
 
 
 def exhaustive(graph, head: int, tail: int, hops: int) -> set[tuple[int, ...]]:
@@ -77,7 +77,7 @@ def test_readable_paths(graph):
 def test_parallel_edges_are_one_hop(tmp_path):
     (tmp_path / "a.tsv").write_text("a\tr1\tb\na\tr2\tb\nb\tr3\ta\n")
     build_graph(tmp_path / "a.tsv", tmp_path / "graph")
-    assert [str(each) for each in open_graph(tmp_path / "graph").paths("a", "b")] == ["a <--r3--/--r1|r2--> b"]
+    assert [str(each) for each in Graph(tmp_path / "graph").paths("a", "b")] == ["a <--r3--/--r1|r2--> b"]
 
 
 def test_neighbours(graph):

@@ -8,8 +8,8 @@ import pytest
 
 from hornbook.graph.build import build_graph
 from hornbook.graph.embedding.training import embed_graph
-from hornbook.graph.embedding.vectors import open_vectors
-from hornbook.graph.graph import open_graph
+from hornbook.graph.embedding.vectors import GraphVectors
+from hornbook.graph.graph import Graph
 from hornbook.reasoning.schema import SchemaBuilder, shuffled_entities
 from hornbook.reasoning.settings import KagnetSettings
 
@@ -24,7 +24,7 @@ def graph(tmp_path_factory):
     folder = tmp_path_factory.mktemp("random")
     (folder / "facts.tsv").write_text("\n".join(lines), encoding="utf-8")
     build_graph(folder / "facts.tsv", folder / "graph")
-    return open_graph(folder / "graph")
+    return Graph(folder / "graph")
 
 
 class Plausible:
@@ -162,7 +162,7 @@ def places(tmp_path_factory):
     (folder / "facts.tsv").write_text(FACTS, encoding="utf-8")
     (folder / "moon.json").write_text('{"moon": {"label": "moon"}}')
     build_graph([folder / "facts.tsv", folder / "moon.json"], folder / "graph")
-    return open_graph(folder / "graph")
+    return Graph(folder / "graph")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_awkward_questions(places, question, answer, paths):
 @pytest.mark.parametrize("model", ["transe", "distmult", "rotate"])
 def test_plausibility(graph, tmp_path, model):
     embed_graph(graph.folder, tmp_path / "vectors", model=model, width=8, epochs=2, device="cpu")
-    vectors = open_vectors(tmp_path / "vectors", graph)
+    vectors = GraphVectors(tmp_path / "vectors", graph)
     heads, relations, tails = graph.heads[:20], graph.relation_ids[:20], graph.tails[:20]
     found = vectors.plausibility(heads, relations, tails)
     for h, r, t, score in zip(heads, relations, tails, found, strict=True):

@@ -73,9 +73,9 @@ def graph_paths(
     limit: option(int, "Largest number of paths.") = 20,
 ) -> None:
     """Print the paths between two entities: short ones first, then those through rarely connected entities."""
-    from hornbook.graph.graph import open_graph
+    from hornbook.graph.graph import Graph
 
-    paths, is_cut = open_graph(graph).search(head, tail, hops, limit)
+    paths, is_cut = Graph(graph).search(head, tail, hops, limit)
     for path in paths:
         print_result(str(path))
     if is_cut:
@@ -98,14 +98,14 @@ def graph_link(
 ) -> None:
     """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems
-    from hornbook.graph.graph import open_graph
+    from hornbook.graph.graph import Graph
     from hornbook.graph.linked_texts import LinkCounts, PlacedText, link_entities_in_files, write_linked
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
     if out is not None:
         refuse_existing_file(out, overwrite)
-    opened = open_graph(graph)
+    opened = Graph(graph)
     problems, counts, rows, began = Problems(), LinkCounts(), [], time.monotonic()
     with counting_display("reading names") as show:
         if text is not None:

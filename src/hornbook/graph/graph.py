@@ -95,7 +95,7 @@ class GraphPath:
 class Graph:
     """The graph in a folder that `hornbook graph build` wrote; its edges are memory-mapped.
 
-    >>> graph = open_graph("graph")
+    >>> graph = Graph("graph")
     >>> graph.num_entities, graph.num_edges
     (6, 5)
     """
@@ -160,7 +160,7 @@ class Graph:
         """The entities with this identifier or name, the likeliest first. Raises a `ValueError` with suggestions if
         there is none.
 
-        >>> graph = open_graph("graph")
+        >>> graph = Graph("graph")
         >>> [graph.entities[entity] for entity in graph.find("Garden")]
         ['garden']
         """
@@ -201,7 +201,7 @@ class Graph:
     ) -> list[Edge]:
         """The edges of an entity (of the likeliest one, if the name has several), the heaviest first.
 
-        >>> for edge in open_graph("graph").neighbours("garden"):
+        >>> for edge in Graph("graph").neighbours("garden"):
         ...     print(edge)
         plant --AtLocation--> garden
         trowel --UsedFor--> garden
@@ -235,7 +235,7 @@ class Graph:
         """The paths of at most `hops` edges between two entities: shorter ones first, then those through entities with
         few neighbours. Of an ambiguous name every entity is tried.
 
-        >>> for path in open_graph("graph").paths("plant", "trowel"):
+        >>> for path in Graph("graph").paths("plant", "trowel"):
         ...     print(path)
         plant --AtLocation--> garden <--UsedFor-- trowel
         """
@@ -260,7 +260,7 @@ class Graph:
     ) -> PathArrays:
         """The paths of many pairs at once, as arrays of entity ids; a name stands for its likeliest entity.
 
-        >>> paths = open_graph("graph").paths_batch(["plant", "plant"], ["trowel", "moon"])
+        >>> paths = Graph("graph").paths_batch(["plant", "plant"], ["trowel", "moon"])
         >>> paths.num_hops_K.tolist(), paths.offsets_Q.tolist()
         ([2], [0, 1, 1])
         """
@@ -299,7 +299,7 @@ class Graph:
     def link(self, texts: str | Sequence[str]) -> "LinkedText | list[LinkedText]":
         """The entities that a text (or each of several texts) mentions, with character offsets and scores.
 
-        >>> for mention in open_graph("graph").link("Two trowels lay in the garden.").mentions:
+        >>> for mention in Graph("graph").link("Two trowels lay in the garden.").mentions:
         ...     print(mention.text, mention.start, mention.end, mention.entity)
         trowels 4 11 trowel
         garden 23 29 garden
@@ -311,17 +311,6 @@ class Graph:
 
 def _as_name(concept: str) -> str:
     return normalized(" ".join(concept.replace("_", " ").split()))
-
-
-def open_graph(folder: str | Path) -> Graph:
-    """Opens a graph folder; raises a `ValueError` that names the damaged file if it was changed.
-
-    >>> import hornbook
-    >>> graph = hornbook.open_graph("graph")
-    >>> [str(edge) for edge in graph.neighbours("moon")]
-    []
-    """
-    return Graph(folder)
 
 
 def read_manifest(folder: Path) -> dict:

@@ -71,7 +71,7 @@ def link_entities_in_files(
     already keep their links.
 
     >>> import hornbook
-    >>> [len(each.linked.mentions) for each in link_entities_in_files(hornbook.open_graph("graph"), "notes.txt")]
+    >>> [len(each.linked.mentions) for each in link_entities_in_files(hornbook.Graph("graph"), "notes.txt")]
     [2, 0]
     """
     problems = Problems() if problems is None else problems

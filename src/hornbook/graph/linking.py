@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hornbook.extras import import_extra
-from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.graph import Graph
 from hornbook.graph.paths import expand_ranges
 from hornbook.text.lemmas import STOP_WORDS, base_form, normalized, split_words
 
@@ -231,7 +231,7 @@ class EntityLinker:
     """
 
     def __init__(self, graph: str | Path | Graph):
-        self.graph = graph if isinstance(graph, Graph) else open_graph(graph)
+        self.graph = graph if isinstance(graph, Graph) else Graph(graph)
 
     def __reduce__(self):
         return EntityLinker, (self.graph.folder,)
@@ -262,7 +262,7 @@ def open_linker(graph: str | Path, model: Any) -> EntityLinker:
         raise ValueError(
             f"graph= is for ERNIE, and the model is {model.described()}, which reads no entities: leave it out"
         )
-    opened = open_graph(graph)
+    opened = Graph(graph)
     if opened.fingerprint != model.config.graph:
         raise ValueError(f"{graph} is not the graph that the model was trained with: give that one")
     return EntityLinker(opened)

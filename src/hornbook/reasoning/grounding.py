@@ -14,8 +14,8 @@ import torch
 
 from hornbook.batch import Stream, to_offsets
 from hornbook.files import refusing_damage
-from hornbook.graph.embedding.vectors import GraphVectors, open_vectors
-from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.embedding.vectors import GraphVectors
+from hornbook.graph.graph import Graph
 from hornbook.graph.paths import expand
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.models.head_config import KagNetConfig
@@ -146,8 +146,8 @@ class SchemaStreams:
 
 
 def open_grounder(settings: KagnetSettings) -> Grounder:
-    graph = open_graph(settings.graph)
-    return Grounder(settings, graph, None if settings.vectors is None else open_vectors(settings.vectors, graph))
+    graph = Graph(settings.graph)
+    return Grounder(settings, graph, None if settings.vectors is None else GraphVectors(settings.vectors, graph))
 
 
 def open_saved_grounder(record: Mapping[str, Any], run: Path, graph: str | Path | None = None) -> Grounder:

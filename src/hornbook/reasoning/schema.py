@@ -79,8 +79,8 @@ class SchemaBuilder:
     `shuffled-graph`, every entity is replaced by another of similar degree: the graphs have the same form but no
     knowledge.
 
-    >>> from hornbook.graph.graph import open_graph
-    >>> builder = SchemaBuilder(open_graph("graph"))
+    >>> from hornbook.graph.graph import Graph
+    >>> builder = SchemaBuilder(Graph("graph"))
     >>> question, *answers = builder.ground(["What do I take to plant in the garden?", "a trowel", "the moon"])
     >>> schema = builder.build([(question, answers)])
     >>> [str(path) for path in builder.paths_of(schema, 0)]

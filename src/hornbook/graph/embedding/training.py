@@ -24,7 +24,7 @@ from hornbook.graph.embedding.models import MODELS, DistanceModel, EmbeddingMode
 from hornbook.graph.embedding.ranking import KnownTails, filtered_ranks, ranking_metrics, with_inverses
 from hornbook.graph.embedding.settings import GraphEmbeddingSettings
 from hornbook.graph.embedding.vectors import VECTORS_FILE
-from hornbook.graph.graph import Graph, open_graph
+from hornbook.graph.graph import Graph
 from hornbook.graph.triples import SPLITS
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import changed_values
@@ -71,7 +71,7 @@ def embed_graph(
     time, whatever `epochs`. A resumed run takes the values that are left out from its record; it may be given more
     `epochs`.
     """
-    opened, out = open_graph(graph), Path(out)
+    opened, out = Graph(graph), Path(out)
     minutes = None if minutes is None else checked(minutes, float, "minutes=", above=0, high=1e6)
     folder = RunFolder(out, COMMAND, what="vectors of a graph")
     recorded, recorded_runtime, recorded_fraction = GraphEmbeddingSettings(), None, HELD_OUT

@@ -16,7 +16,14 @@ NEEDED = "make vectors with 'hornbook graph embed'"
 
 class GraphVectors:
     """Vectors of the entities of a graph: `entities` (N x D), `relations`, and `has_vector` (N), which is False for
-    entities without a training edge; their vector is 0."""
+    entities without a training edge; their vector is 0. `graph` is the one that they were trained on.
+
+    >>> import hornbook
+    >>> vectors = hornbook.GraphVectors("trained-vectors", hornbook.Graph("graph"))
+    >>> rows, has_vector = vectors.of(["garden", "moon"])
+    >>> rows.shape, has_vector.tolist()
+    ((2, 4), [True, False])
+    """
 
     def __init__(self, folder: str | Path, graph: Graph):
         self.folder, self.graph = Path(folder), graph
@@ -79,15 +86,3 @@ class GraphVectors:
         cosine[~self.has_vector] = cosine[entity] = -np.inf
         best = np.argsort(-cosine, kind="stable")[:top_k]
         return [(self.graph.label(int(other)), float(cosine[other])) for other in best if np.isfinite(cosine[other])]
-
-
-def open_vectors(folder: str | Path, graph: Graph) -> GraphVectors:
-    """Opens trained vectors together with the graph that they were trained on.
-
-    >>> import hornbook
-    >>> vectors = hornbook.open_vectors("trained-vectors", hornbook.open_graph("graph"))
-    >>> rows, has_vector = vectors.of(["garden", "moon"])
-    >>> rows.shape, has_vector.tolist()
-    ((2, 4), [True, False])
-    """
-    return GraphVectors(folder, graph)

@@ -22,8 +22,8 @@ from torch import nn
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
 from hornbook.devices import chosen_device, refuse_beyond_memory
-from hornbook.graph.embedding.vectors import open_vectors
-from hornbook.graph.graph import open_graph
+from hornbook.graph.embedding.vectors import GraphVectors
+from hornbook.graph.graph import Graph
 from hornbook.interop.files import checked_config_file
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.locking import lock_output_folder
@@ -263,7 +263,7 @@ def _model_to_train(
     model = new_network(settings, teacher and teacher.model)
     model.initialize(torch.Generator().manual_seed(seed_of(settings.runtime.seed, "weights")))
     if settings.reads_entities and request.vectors is not None:
-        model.set_entity_vectors(open_vectors(request.vectors, open_graph(request.graph)).entities)
+        model.set_entity_vectors(GraphVectors(request.vectors, Graph(request.graph)).entities)
     if teacher is not None:
         if settings.objective.student_init == "teacher":
             log(f"the student {initialize_from_teacher(model.student, teacher.model)}")

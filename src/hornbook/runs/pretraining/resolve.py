@@ -16,8 +16,8 @@ from torch import nn
 
 from hornbook import config as configuration
 from hornbook.files import read_json
-from hornbook.graph.embedding.vectors import open_vectors
-from hornbook.graph.graph import open_graph
+from hornbook.graph.embedding.vectors import GraphVectors
+from hornbook.graph.graph import Graph
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import model_folder
 from hornbook.interop.vocabulary import extend_vocabulary
@@ -248,7 +248,7 @@ def _fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_
         if request.vectors is not None:
             raise ValueError("vectors= needs graph=, the graph that they were trained on")
         return settings
-    graph = open_graph(request.graph)
+    graph = Graph(request.graph)
     if base_graph is not None:
         if base_graph != graph.fingerprint:
             raise ValueError(f"{request.init_from} was trained with another graph than {request.graph}: give that one")
@@ -257,7 +257,7 @@ def _fitted_to_graph(settings: PretrainSettings, request: PretrainRequest, base_
         return settings
     overrides = {"model.graph": graph.fingerprint, "model.num_entities": graph.num_entities}
     if request.vectors is not None:
-        width = open_vectors(request.vectors, graph).entities.shape[1]
+        width = GraphVectors(request.vectors, graph).entities.shape[1]
         if "model.entity_width" in request.overrides and model.entity_width != width:
             raise ValueError(
                 f"model.entity_width={model.entity_width}, but the vectors in {request.vectors} have {width} numbers: "
