@@ -1,5 +1,5 @@
 import json
-from dataclasses import FrozenInstanceError, dataclass, field
+from dataclasses import FrozenInstanceError, asdict, dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,6 @@ from hornbook.config import (
     iter_settings,
     parsed,
     setting,
-    to_dict,
     with_overrides,
 )
 
@@ -184,7 +183,7 @@ def test_numpy_scalars_become_numbers_of_python():
     found = Checked(share=np.float64(0.25), on=np.bool_(False), sizes=[np.int32(3), 4.0], most=np.uint8(0))
     assert found == Checked(0.25, on=False, sizes=(3, 4), most=0)
     assert [type(value) for value in (found.share, found.on, *found.sizes)] == [float, bool, int, int]
-    json.dumps(to_dict(found))
+    json.dumps(asdict(found))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +268,7 @@ def test_settings_come_back_from_json():
     settings = with_overrides(
         Settings(), {"inner.kind": "b", "most": "3", "names": "z", "middle.name": "y", "sizes": "4,5"}
     )
-    back = from_dict(Settings, json.loads(json.dumps(to_dict(settings))))
+    back = from_dict(Settings, json.loads(json.dumps(asdict(settings))))
     assert back == settings and isinstance(back.middle.inner, Inner) and back.names == ("z",)
     assert from_dict(Settings, {"on": False}) == Settings(on=False)  # what is not in the record has its default
 
@@ -281,7 +280,7 @@ class Several:
 
 def test_a_list_of_groups_is_read_and_checked():
     settings = Several((Inner(steps=3), Inner(kind="b")))
-    assert from_dict(Several, json.loads(json.dumps(to_dict(settings)))) == settings
+    assert from_dict(Several, json.loads(json.dumps(asdict(settings)))) == settings
     with pytest.raises(ValueError, match=r"'groups\[1\]\.step'; did you mean 'groups\[1\]\.steps'"):
         from_dict(Several, {"groups": [{}, {"step": 4}]})
 
@@ -304,7 +303,7 @@ def test_the_settings_of_a_run_survive_json():
     for preset in PRESETS:
         settings = preset_settings(preset, overrides)
         family = model_class_of(settings.model).naming.model_type
-        assert settings_in(json.loads(json.dumps({"family": family, "settings": to_dict(settings)}))) == settings
+        assert settings_in(json.loads(json.dumps({"family": family, "settings": asdict(settings)}))) == settings
     assert all(each.doc for each in iter_settings(settings))
     with pytest.raises(ValueError, match=r"masking\.unit must be one of token, word, ngram, not 'words'"):
         preset_settings("bert-tiny", {"masking.unit": "words"})

@@ -167,10 +167,6 @@ class Entities(Stream):
             torch.from_numpy(ids), torch.from_numpy(tokens), ids, positions, offsets_host=offsets_host, offsets=offsets
         )
 
-    def without_padding(self, num_sequences: int) -> Self:
-        """Those of the first `num_sequences` sequences, without the entries that pad a bucket."""
-        return self.slice(0, num_sequences, {TOKENS: 0})
-
 
 @dataclass(frozen=True)
 class Batch:

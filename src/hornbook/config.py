@@ -291,13 +291,10 @@ def parsed(text: str, kind: Any, name: str) -> Any:
     return text
 
 
-def to_dict(settings: Any) -> dict[str, Any]:
-    return dataclasses.asdict(settings)
-
-
 def from_dict(kind: type[S], values: Mapping[str, Any], prefix: str = "", **kinds: type) -> S:
-    """The settings that `to_dict` returned. An unknown name is an error. `kinds` gives the class of a group whose
-    declared type is a base class or a union. A field of type `tuple[Group, ...]` is read from a list of tables."""
+    """The settings from the values of `dataclasses.asdict`. An unknown name is an error. `kinds` gives the class of a
+    group whose declared type is a base class or a union. A field of type `tuple[Group, ...]` is read from a list of
+    tables."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{prefix.removesuffix('.')} must be a table of settings, not {short_repr(values)}")
     hints = _hints(kind)

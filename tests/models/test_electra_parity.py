@@ -47,7 +47,7 @@ def their_logits(model, ids: list, segments: list) -> torch.Tensor:
 
 def our_logits(model: Electra, batch, head: str) -> torch.Tensor:
     x_TD = model(batch)
-    return model.rtd_logits(x_TD) if head == "rtd" else model.vocabulary_logits(x_TD)[:, : model.config.vocab_size]
+    return model.rtd(x_TD) if head == "rtd" else model.vocabulary_logits(x_TD)[:, : model.config.vocab_size]
 
 
 @pytest.mark.parametrize("head", ["rtd", "mlm"])

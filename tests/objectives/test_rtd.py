@@ -89,7 +89,7 @@ def test_the_losses_are_those_of_the_definition(discriminator_task):
             loss -= float(named[original[place]])
             num_right += int(named.argmax()) == original[place]
             continue
-        p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
+        p = float(torch.sigmoid(pair.discriminator.rtd(x_TD[[place]])[0]))
         if discriminator_task == "all-tokens-mlm":
             named = pair.discriminator.vocabulary_logits(x_TD[[place]])[0].softmax(-1)
             loss -= math.log((0 if replaced else 1 - p) + p * float(named[original[place]]))
@@ -121,7 +121,7 @@ def test_a_correction_names_or_copies_what_stood_at_the_masked_tokens():
     x_TD = pair.discriminator(pack(np.split(np.array(text), np.cumsum(LENGTHS)[:-1]), max_length=32))
     loss = num_right = 0.0
     for place in positions:
-        p = float(torch.sigmoid(pair.discriminator.rtd_logits(x_TD[[place]])[0]))
+        p = float(torch.sigmoid(pair.discriminator.rtd(x_TD[[place]])[0]))
         named = pair.discriminator.vocabulary_logits(x_TD[[place]])[0].softmax(-1)
         copied = text[place] == original[place]
         loss -= math.log((1 - p if copied else 0) + p * float(named[original[place]]))
@@ -318,7 +318,7 @@ class TestAdversarial:
         )
         with torch.no_grad():
             corrupted = objective._corrupted(pair, step_inputs)
-            scores = pair.discriminator.rtd_logits(pair.discriminator(corrupted.batch))
+            scores = pair.discriminator.rtd(pair.discriminator(corrupted.batch))
             policy = baseline = 0.0
             for i, place in enumerate(step_inputs.targets["mlm"].indices_K.tolist()):
                 replaced = corrupted.samples_K[i] != corrupted.original_T[place]

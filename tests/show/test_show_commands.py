@@ -179,7 +179,7 @@ def test_masked_generated_judged(electra):
         ids = [electra.tokenizer.id(text) for text in texts(generated)]
         original = [electra.tokenizer.id(cell.note or cell.text) for cell in masked.cells]
         with torch.no_grad():
-            found = torch.sigmoid(electra.model.rtd_logits(electra.model(pack([np.array(ids)])))).tolist()
+            found = torch.sigmoid(electra.model.rtd(electra.model(pack([np.array(ids)])))).tolist()
         for cell, chance, now, then in zip(judged.cells, found, ids, original, strict=True):
             is_right = (chance > 0.5) == (now != then)
             assert (cell.mark == "wrong") == (not is_right)

@@ -255,7 +255,7 @@ class EncoderModel(LoadedModel):
         encoded = [self.tokenizer.encode(each) for each in texts]
         words: dict[int, list[DetectedWord]] = {}
         for indices, batch in self._batches(encoded):
-            logits = self.model.rtd_logits(self.model(batch)).tolist()
+            logits = self.model.rtd(self.model(batch)).tolist()
             for i, start in zip(indices, batch.offsets_host.tolist(), strict=False):
                 words[i] = _detected_words(texts[i], encoded[i], logits[start : start + len(encoded[i].ids)])
         return words[0] if isinstance(text, str) else [words[i] for i in range(len(texts))]

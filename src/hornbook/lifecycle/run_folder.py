@@ -5,7 +5,7 @@ A command holds the lock of the folder (`locking.py`) while it calls `is_started
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ class RunFolder:
         record = {"hornbook": hornbook.__version__, "torch": version("torch"), "command": self.command, **info}
         record |= {"request": request, "inputs": inputs, "runtime": runtime}
         if settings is not None:
-            record |= {"settings": configuration.to_dict(settings), "unused": configuration.unused_names(settings)}
+            record |= {"settings": asdict(settings), "unused": configuration.unused_names(settings)}
         write_json(self.record, record)
         return record
 

@@ -106,10 +106,6 @@ class Electra(Encoder):
             return None
         return PoolingLayer(config.width, F.gelu, 0.0 if head_config.output_type.is_grouped else config.head_dropout)
 
-    def rtd_logits(self, x_TD: Tensor) -> Tensor:
-        """The logit that each token was replaced, T."""
-        return self.rtd(x_TD)
-
 
 class ElectraPair(nn.Module):
     """A generator and a discriminator that are pre-trained together, with shared weights.

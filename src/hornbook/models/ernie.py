@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hornbook.batch import Batch
+from hornbook.batch import TOKENS, Batch
 from hornbook.config import setting
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.naming import BERT_BLOCK, BERT_ENCODER, BERT_SETTINGS, Naming
@@ -215,7 +215,7 @@ class Ernie(Bert):
         entities = batch.entities
         if entities is None or not self.config.fusion:
             return self.blocks
-        entities = entities.without_padding(batch.num_real_sequences)
+        entities = entities.slice(0, batch.num_real_sequences, {TOKENS: 0})
         if not len(entities.ids_host):
             return self.blocks
         state = {"e_EW": self.entities(entities.ids_E)}

@@ -249,7 +249,7 @@ class RtdObjective(VocabularyObjective):
             logits_KV = upcast(model.discriminator.vocabulary_logits(x_KD))
             losses_K = F.cross_entropy(logits_KV, original_K, reduction="none")
             return _DiscriminatorTerm(losses_K, lambda: logits_KV.argmax(-1) == original_K, is_replaced_K, weights_K)
-        rtd_logits_K = upcast(model.discriminator.rtd_logits(x_KD))
+        rtd_logits_K = upcast(model.discriminator.rtd(x_KD))
         if self.settings.discriminator_task == "all-tokens-mlm":
             return self._copy_or_predict(
                 model.discriminator.vocabulary_logits(x_KD), rtd_logits_K, original_K, is_replaced_K, weights_K
@@ -275,7 +275,7 @@ class RtdObjective(VocabularyObjective):
         logits (Meng et al. 2021, arXiv 2102.08473, "corrective language modeling")."""
         x_KD = x_TD.index_select(0, mlm.indices_K)
         with torch.no_grad():
-            rtd_logits_K = upcast(model.discriminator.rtd_logits(x_KD))
+            rtd_logits_K = upcast(model.discriminator.rtd(x_KD))
         logits_KV = model.discriminator.vocabulary_logits(x_KD)
         is_replaced_K = corrupted.samples_K != mlm.values_K
         return self._copy_or_predict(logits_KV, rtd_logits_K, mlm.values_K, is_replaced_K, mlm.weights_K)
@@ -291,7 +291,7 @@ class RtdObjective(VocabularyObjective):
         """
         targets = step_inputs.targets["policy"]
         with torch.no_grad():
-            rtd_logits_K = upcast(model.discriminator.rtd_logits(x_TD.index_select(0, targets.indices_K)))
+            rtd_logits_K = upcast(model.discriminator.rtd(x_TD.index_select(0, targets.indices_K)))
             is_replaced_K = (corrupted.samples_K != targets.values_K).to(rtd_logits_K.dtype)
             rewards_K = F.binary_cross_entropy_with_logits(rtd_logits_K, is_replaced_K, reduction="none")
         expected_K = upcast(model.generator.reward(corrupted.x_KD.detach())[:, 0])

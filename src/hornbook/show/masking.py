@@ -94,7 +94,7 @@ def show_replaced(
     logits_KV = logits_KV[:, : tokenizer.vocab_size].float().cpu()
     text_T = replace_at_targets(step.batch.ids_T, masks, sample_tokens(logits_KV, step.targets["noise_seeds"].values_K))
     judged = step_batch.with_values("tokens", ids_T=text_T.to(model.device))
-    replaced_T = torch.sigmoid(model.model.rtd_logits(model.model(judged)).float()).cpu()
+    replaced_T = torch.sigmoid(model.model.rtd(model.model(judged)).float()).cpu()
 
     masked_at = set(masks.indices_K[masks.weights_K > 0].tolist())
     strips, num_right = [], 0

@@ -15,7 +15,7 @@ tokens at the end.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ def resolve(
         if arm.name not in arms:
             arms[arm.name] = _budget(experiment, arm, corpora_of[arm.name], flops, words)
         _refuse_too_many_words(experiment, arm, arms[arm.name])
-    now = configuration.to_dict(experiment)
+    now = asdict(experiment)
     folder.write_record(
         dict(options or {}),
         {"corpora": fingerprints, "corpus_weights": weights, "data": before.get("data", {}) | data},
@@ -277,7 +277,7 @@ def _refuse_changes(out: Path, record: dict, experiment: Experiment, minutes_eac
 def _fixed_settings(experiment: Experiment) -> dict[str, dict[str, Any]]:
     """The settings that determine the results of jobs; the others only affect verdicts and reports. An arm or a task
     is a group of its own, so that it may be added or removed."""
-    values = configuration.to_dict(experiment)
+    values = asdict(experiment)
     groups = {"equal": values["equal"], "sentences": values["sentences"]}
     groups |= {f"{group}.{each['name']}": each for group in NAMED_GROUPS for each in values[group]}
     fixed = {name: {key: each[key] for key in each if key not in MAY_CHANGE} for name, each in groups.items()}

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hornbook.config import from_dict, setting, to_dict
+from hornbook.config import from_dict, setting
 from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.evaluator import PromptEvaluator
 from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
@@ -124,7 +124,7 @@ def prompt(
     test = splits.test if limit is None else sample_of(splits.test, limit, "limit")
     inputs = _fingerprints(model, test, pool)
     if run:
-        task_changes = changed_values(recorded_task, to_dict(defined), "task.")
+        task_changes = changed_values(recorded_task, dataclasses.asdict(defined), "task.")
         folder.refuse([*option_differences(before, {"limit": limit}), *task_changes])
         _refuse_other_inputs(folder, run["inputs"], inputs, request)
     runs = _runs_of(defined, shots, request.seeds)

@@ -5,10 +5,9 @@ RUN/stages/1/ ...    an earlier stage: its settings, checkpoints and metrics; th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from hornbook import config as configuration
 from hornbook.files import write_json
 from hornbook.lifecycle.run_folder import Log
 from hornbook.lifecycle.stopping import Signals
@@ -125,7 +124,7 @@ def run_earlier_stages(
             log_where_it_resumes(folder, stage_settings, log)
             folder.mkdir(parents=True, exist_ok=True)
             info = {"number": index + 1, "num_stages": len(recipes), "terms": list(recipes[index].named())}
-            write_json(folder / STAGE_FILE, {**info, "settings": configuration.to_dict(stage_settings)})
+            write_json(folder / STAGE_FILE, {**info, "settings": asdict(stage_settings)})
             with Signals() as signals:
                 outcome = train(folder, job, stage_settings, runtime, on_progress)
             # Possibly during the last step, after which the stage counts as finished.

@@ -279,7 +279,7 @@ def finetune_text(
             family=trained.model_type,
             heads=list(trained.heads),
             parameters=num_parameters,
-            mixture=configuration.to_dict(mixture),
+            mixture=dataclasses.asdict(mixture),
             **{"from": request.model},
         )
     job = _job(trained, tokenizer, texts, settings, runtime)
