@@ -9,7 +9,7 @@ from small_gpts import saved_gpt
 
 import hornbook as library
 from hornbook.inference.generation import GenerationConfig
-from hornbook.serve.engine import Engine, GenerationEngine, QueueFull
+from hornbook.serve.engine import BatchEngine, GenerationEngine, QueueFull
 
 
 class Echo:
@@ -48,25 +48,25 @@ def ask(engine, requests, echo, before_release=lambda jobs: None):
 def test_waiting_requests_with_the_same_settings_are_one_batch_of_limited_tokens():
     echo = Echo()
     requests = [("a", ["p", "q"], 40), ("b", ["r"], 10), ("a", ["s"], 50), ("a", ["t"], 20), ("a", ["u"], 10)]
-    assert ask(Engine(100, 10), requests, echo) == [["P", "Q"], ["R"], ["S"], ["T"], ["U"]]
+    assert ask(BatchEngine(100, 10), requests, echo) == [["P", "Q"], ["R"], ["S"], ["T"], ["U"]]
     assert echo.batches == [["x"], ["p", "q", "s", "u"], ["r"], ["t"]]
 
 
 def test_a_request_larger_than_a_batch_is_answered_alone():
     echo = Echo()
-    assert ask(Engine(100, 10), [("a", ["p"], 500), ("a", ["q"], 1)], echo) == [["P"], ["Q"]]
+    assert ask(BatchEngine(100, 10), [("a", ["p"], 500), ("a", ["q"], 1)], echo) == [["P"], ["Q"]]
     assert echo.batches == [["x"], ["p"], ["q"]]
 
 
 def test_an_invalid_request_fails_alone():
     echo = Echo()
-    found = ask(Engine(100, 10), [("a", ["p"], 1), ("a", ["bad"], 1), ("a", ["q"], 1)], echo)
+    found = ask(BatchEngine(100, 10), [("a", ["p"], 1), ("a", ["bad"], 1), ("a", ["q"], 1)], echo)
     assert found[0] == ["P"] and found[2] == ["Q"] and str(found[1]) == "a bad item"
     assert echo.batches[1:] == [["p", "bad", "q"], ["p"], ["bad"], ["q"]]
 
 
 def test_a_full_queue_refuses_and_cancelled_requests_make_room():
-    echo, engine, refused = Echo(), Engine(100, 2), []
+    echo, engine, refused = Echo(), BatchEngine(100, 2), []
 
     def fill(jobs):
         with pytest.raises(QueueFull, match=r"try again in \d+ s") as found:

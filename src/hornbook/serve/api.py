@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from hornbook.objectives.masking import MaskingSettings
 from hornbook.serve import schemas
-from hornbook.serve.engine import Engine, GenerationEngine, Job, Operation
+from hornbook.serve.engine import BatchEngine, GenerationEngine, Job, Operation
 from hornbook.serve.middleware import GONE, Metrics
 from hornbook.serve.models import ServedModel
 from hornbook.serve.schemas import MAX_ITEMS, MODEL_ROUTES
@@ -50,7 +50,7 @@ class ServerState:
         self.is_ready = False
         for name, model in models.items():
             report = partial(self.metrics.batch, name)
-            model.engine = Engine(settings.batch_tokens, settings.max_queue, on_batch=report)
+            model.engine = BatchEngine(settings.batch_tokens, settings.max_queue, on_batch=report)
             if "generate" in model.abilities:
                 model.generator = GenerationEngine(model.loaded, settings.slots, settings.max_queue, report)
             self.metrics.watch(name, model.engines)

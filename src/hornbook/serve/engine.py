@@ -84,7 +84,7 @@ class BatchReport:
     waited: float  # seconds that its oldest job waited
 
 
-class Queue:
+class Engine:
     """Waiting jobs and the daemon thread that works on them. A subclass has `_work`, which the thread runs, and calls
     `self.thread.start()` at the end of its `__init__`."""
 
@@ -135,11 +135,11 @@ class Queue:
         raise NotImplementedError
 
 
-class Engine(Queue):
+class BatchEngine(Engine):
     """The queue of one model and its thread.
 
     >>> import asyncio
-    >>> engine = Engine(batch_tokens=100, max_queue=10)
+    >>> engine = BatchEngine(batch_tokens=100, max_queue=10)
     >>> async def ask():
     ...     lengths = lambda items: [len(item) for item in items]
     ...     return await engine.submit("length", ["a", "abc"], lengths, 4).future
@@ -224,7 +224,7 @@ class _GenerationJob(Job):
         return not self.waiting and all(each.finish_reason for each in self.sequences.values())
 
 
-class GenerationEngine(Queue):
+class GenerationEngine(Engine):
     """The queue of one GPT and the thread that generates, `num_slots` texts at a time. A request that is cancelled
     frees its slots before the next token."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from hornbook.serve.engine import BatchReport, Engine, GenerationEngine
+from hornbook.serve.engine import BatchReport, Engine
 
 if TYPE_CHECKING:
     from hornbook.serve.api import ServerState
@@ -126,7 +126,7 @@ class Metrics:
         self.waiting = gauge("hornbook_waiting_requests", "Requests in the queue.", ["model"])
         self.running = gauge("hornbook_running_requests", "Requests being computed.", ["model"])
 
-    def watch(self, name: str, engines: Sequence[Engine | GenerationEngine]) -> None:
+    def watch(self, name: str, engines: Sequence[Engine]) -> None:
         """Reports the queues of a model."""
         self.waiting.labels(name).set_function(lambda: sum(len(engine.waiting) for engine in engines))
         self.running.labels(name).set_function(lambda: sum(engine.num_running for engine in engines))

@@ -21,7 +21,7 @@ from hornbook.interop.onnx import is_exported
 from hornbook.models.gpt import Gpt
 from hornbook.nn.int8 import WeightFormat
 from hornbook.report.explained import with_pictures
-from hornbook.serve.engine import Engine, GenerationEngine
+from hornbook.serve.engine import BatchEngine, Engine, GenerationEngine
 from hornbook.show.parameters import network_parameters, on_meta_device
 from hornbook.show.translations import Language
 from hornbook.text.tokenizer import Tokenizer
@@ -38,11 +38,11 @@ class ServedModel:
     folder: Path
     loaded: EncoderModel | DecoderModel | None = None
     predictor: Predictor | None = None
-    engine: Engine | None = None
+    engine: BatchEngine | None = None
     generator: GenerationEngine | None = None
 
     @property
-    def engines(self) -> list[Engine | GenerationEngine]:
+    def engines(self) -> list[Engine]:
         return [each for each in (self.engine, self.generator) if each is not None]
 
     @cached_property
