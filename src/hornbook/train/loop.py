@@ -18,7 +18,7 @@ from hornbook.train.checkpoint import Checkpoints, read_checkpoint, read_state
 from hornbook.train.ema import WEIGHTS, AveragedWeights
 from hornbook.train.job import LoopState, OnProgress, Outcome, Stopped, TrainingJob, TrainingProgress
 from hornbook.train.loss_spikes import LossProblem, LossSpikeDetector, SkippedBatches
-from hornbook.train.metrics_log import MetricsLog, NoLog
+from hornbook.train.metrics_log import MetricsLog
 from hornbook.train.optimizer import load_optimizer_tensors, make_optimizer, optimizer_tensors
 from hornbook.train.parallel.ranks import current_ranks, single_process
 from hornbook.train.runtime import Runtime
@@ -125,9 +125,7 @@ class _Loop:
         """The signal that stops the run, with several ranks one that all of them know of."""
         return self.signals.stop if self.ranks.size == 1 else self.stop
 
-    def _open_log(self) -> MetricsLog | NoLog:
-        if not self.ranks.is_main:
-            return NoLog()
+    def _open_log(self) -> MetricsLog:
         return MetricsLog(self.folder, self.state.step, self.settings.runtime.tensorboard)
 
     def _run_steps(self) -> None:

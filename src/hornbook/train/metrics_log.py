@@ -2,24 +2,26 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 from hornbook.files import write_text
-from hornbook.lifecycle.locking import check_folder
+from hornbook.lifecycle.locking import check_folder, discards_writes
 from hornbook.lifecycle.run_folder import METRICS, read_metrics
 
 
 class MetricsLog:
     """Appends JSON lines of kind `train`, `validation` or `event`. Opening the log at a step drops the lines after that
-    step, so that a resumed run has no duplicates."""
+    step, so that a resumed run has no duplicates. What ranks other than the main one write is discarded."""
 
     def __init__(self, run: Path, at_step: int, tensorboard: bool = True):
         self.path = Path(run) / METRICS
         lines = [line for line in read_metrics(run) if line["step"] <= at_step]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
-        self.file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115
+        discards = discards_writes()
+        self.file = tempfile.TemporaryFile("w") if discards else open(self.path, "a", encoding="utf-8")  # noqa: SIM115
         self.board = None
-        if tensorboard:
+        if tensorboard and not discards:
             from torch.utils.tensorboard import SummaryWriter
 
             self.board = SummaryWriter(str(Path(run) / "tensorboard"), purge_step=at_step + 1)
@@ -39,11 +41,3 @@ class MetricsLog:
         self.file.close()
         if self.board is not None:
             self.board.close()
-
-
-class NoLog:
-    """The log of a rank other than the main one."""
-
-    def write(self, *_: object, **__: object) -> None: ...
-
-    def close(self) -> None: ...
