@@ -161,7 +161,7 @@ def test_opens_what_transformers_saved(tmp_path, family, name):
     assert ours.heads == family.model.heads_for(head_config)
     task = load_task(tmp_path, ours.head_config)
     kinds = {"single": "classification", "multi": "multi-label", "number": "regression", "tokens": "tagging"}
-    assert task.kind == kinds.get(name, head_config.output)
+    assert task.task.kind == kinds.get(name, head_config.output)
 
 
 @pytest.mark.parametrize(
