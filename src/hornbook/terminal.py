@@ -187,8 +187,8 @@ class TrainingDisplay:
         parts = [f"loss {values['loss']:.2f}"] if "loss" in values else []
         is_logged = not self.is_live and self.validation == self.logged_validation
         if (name := f"validation_{progress.metric_for_best}") in values and not is_logged:
-            is_loss, value = progress.metric_for_best == "loss", values[name]
-            text = f"validation {value:.2f}" if is_loss else f"dev {progress.metric_for_best} {value:.4g}"
+            metric, value = progress.metric_for_best, values[name]
+            text = f"validation {value:.2f}" if metric == "loss" else f"validation {metric} {value:.4g}"
             is_earlier = self.validated_at is not None and self.validated_at < progress.step
             parts.append(f"{text} (step {self.validated_at:,})" if is_earlier else text)
         if progress.tokens_per_second:

@@ -152,7 +152,7 @@ def test_without_a_terminal_a_run_logs_about_twenty_lines(monkeypatch):
                 )
             )
     assert 38 <= len(lines) <= 42 and lines[-1] == "step 500 of 500  loss 1.00  done"
-    assert sum("accuracy" in line for line in lines) == 1
+    assert sum("validation accuracy 0.6333" in line for line in lines) == 1
 
 
 # ---- types and help
