@@ -181,10 +181,7 @@ class DocumentStream:
             self.document_offsets.append(np.concatenate([[0], np.cumsum(lengths[documents] + 1)]))
         num_chunks = [-(-int(document_offsets[-1]) // length) for document_offsets in self.document_offsets]
         self.first = np.concatenate([[0], np.cumsum(num_chunks)]).astype(np.int64)
-
-    @property
-    def total(self) -> int:
-        return int(self.first[-1])
+        self.total = sum(num_chunks)  # number of chunks
 
     def slices(self, chunk: int, offset: int = 0) -> list[DocumentSlice]:
         """The slice of each document in a chunk, in order. With an `offset` below the length, all chunks start

@@ -74,17 +74,8 @@ def no_documents(problems: Problems) -> str:
             f"no document is left; {num_excluded:,} dropped for 13 consecutive words in common with exclude=: give "
             "other files, or leave it out"
         )
-    reasons = (
-        "no_text_column",
-        "unreadable",
-        "not_json",
-        "text_not_string",
-        "null_text",
-        "no_tokens",
-        "not_text",
-        "empty_file",
-    )
-    reason = problems.most_frequent(*reasons, "empty_document", "line_too_long")
+    reasons = ("no_text_column", "unreadable", "not_json", "text_not_string", "null_text", "no_tokens", "not_text")
+    reason = problems.most_frequent(*reasons, "empty_file", "empty_document", "line_too_long")
     columns = sum(map(problems.count, ("text_not_string", "null_text")))
     fix = "check the files" + (", or give the text column with text_column=" if columns else "")
     return f"no document could be read ({reason}): {fix}"

@@ -10,28 +10,11 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
-# (ending, replacement), tried in this order.
-_ENGLISH = (
-    ("ies", "y"),
-    ("ves", "f"),
-    ("ves", "fe"),
-    ("sses", "ss"),
-    ("shes", "sh"),
-    ("ches", "ch"),
-    ("xes", "x"),
-    ("zes", "z"),
-    ("oes", "o"),
-    ("es", "e"),
-    ("es", ""),
-    ("s", ""),
-    ("men", "man"),
-    ("ied", "y"),
-    ("ed", "e"),
-    ("ed", ""),
-    ("ying", "ie"),
-    ("ing", "e"),
-    ("ing", ""),
-)
+# ending:replacement, tried in this order.
+_ENDINGS = """
+ies:y ves:f ves:fe sses:ss shes:sh ches:ch xes:x zes:z oes:o es:e es: s: men:man ied:y ed:e ed: ying:ie ing:e ing:
+"""
+_ENGLISH = [pair.split(":") for pair in _ENDINGS.split()]
 _IRREGULAR_FORMS = """
 am:be are:be been:be being:be is:be was:be were:be has:have had:have having:have does:do did:do done:do went:go
 gone:go ate:eat eaten:eat drank:drink drunk:drink drove:drive driven:drive wrote:write written:write saw:see seen:see

@@ -44,10 +44,8 @@ def group_targets(batch: Batch, values: Tensor, weights: Tensor | None = None) -
 
 def first_token_targets(batch: Batch) -> Targets:
     """One target of value 0 per real sequence, at its first token."""
-    indices = batch.offsets[: batch.num_real_sequences].long()
-    offsets_host = np.minimum(np.arange(batch.num_sequences + 1), batch.num_real_sequences)
-    weights = torch.ones_like(indices, dtype=torch.float32)
-    return Targets(indices, torch.zeros_like(indices), weights, offsets_host=offsets_host)
+    values = torch.zeros(batch.num_real_sequences, dtype=torch.int64, device=batch.ids_T.device)
+    return group_targets(dataclasses.replace(batch, group_size=1), values)
 
 
 def all_token_targets(batch: Batch) -> Targets:

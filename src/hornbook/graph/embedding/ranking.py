@@ -42,16 +42,13 @@ def filtered_ranks(model: EmbeddingModel, triples_E3: np.ndarray, known: KnownTa
     """The filtered ranks (from 1) of each triple's tail and then of each triple's head: 2E, float64. A rank is that
     among all entities in its place, without those that form another known triple (Bordes et al. 2013). Entities with
     the same score share the mean of their ranks, so that a constant score is not rewarded."""
-    queries = with_inverses(np.asarray(triples_E3, np.int64), num_relations)
-    device = model.entities.device
-    ranks = []
-    for start in range(0, len(queries), RANKED_AT_ONCE):
-        head, relation, tail = queries[start : start + RANKED_AT_ONCE].T
-        scores_BN = model.score_all(
-            torch.from_numpy(head.copy()).to(device), torch.from_numpy(relation.copy()).to(device)
-        )
-        ranks.append(_ranks(scores_BN, torch.from_numpy(tail.copy()).to(device), *known.rows(head, relation)))
-    return np.concatenate(ranks) if ranks else np.zeros(0)
+    queries = torch.from_numpy(with_inverses(np.asarray(triples_E3, np.int64), num_relations))
+    device, ranks = model.entities.device, [np.zeros(0)]
+    for part in queries.split(RANKED_AT_ONCE):
+        head, relation, tail = part.unbind(1)
+        scores_BN = model.score_all(head.to(device), relation.to(device))
+        ranks.append(_ranks(scores_BN, tail.to(device), *known.rows(head.numpy(), relation.numpy())))
+    return np.concatenate(ranks)
 
 
 def _ranks(scores_BN: Tensor, tail_B: Tensor, rows: np.ndarray, tails: np.ndarray) -> np.ndarray:
