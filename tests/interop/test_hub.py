@@ -5,7 +5,10 @@ from fnmatch import fnmatch
 import huggingface_hub
 import pytest
 
+from hornbook.interop import hub
 from hornbook.interop.hub import model_folder
+from hornbook.report.info import describe
+from hornbook.runs.pretraining import presets
 
 
 @pytest.mark.parametrize(
@@ -16,6 +19,17 @@ def test_name_that_is_not_in_the_cache(name, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no model of that name could be downloaded") as raised:
         model_folder(name)
     assert "\n" not in str(raised.value)
+
+
+def test_presets_are_not_models(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert set(hub.PRESETS.split()) == set(presets.PRESETS)
+    with pytest.raises(ValueError, match=r"bert-tiny is a preset, not a model: .* or a built-in model"):
+        model_folder("bert-tiny")
+    with pytest.raises(ValueError, match="'hornbook plan bert-tiny' describes it"):
+        describe("bert-tiny")
+    (tmp_path / "bert-tiny").mkdir()
+    assert model_folder("bert-tiny").is_dir()
 
 
 @pytest.mark.parametrize("name", ["./nothing", "/nothing/there", "~/nothing", "a/b/c"])

@@ -102,22 +102,15 @@ def _may_be_model(argument: str) -> bool:
 
 def open_folder(model: str | None, text: str) -> Path:
     """The folder of a model; without one, that of the built-in model for the language of the text."""
-    from hornbook.interop.hub import builtin_for, builtin_names, model_folder
+    from hornbook.interop.hub import builtin_for, builtin_names, is_preset, model_folder
 
     if model is None:
         return model_folder(builtin_for([text]))
     try:
         return model_folder(model)
     except ValueError as error:
-        if "/" in model or Path(model).exists():
+        if "/" in model or Path(model).exists() or is_preset(model):
             raise
-        from hornbook.runs.pretraining.presets import PRESETS  # imports torch
-
-        if model in PRESETS:
-            raise ValueError(
-                f"{model} is a preset, not a model: pre-train it first, and give the folder of that run, or a built-in "
-                f"model ({', '.join(builtin_names())})"
-            ) from None
         raise ValueError(
             f"{error}, or a built-in model ({', '.join(builtin_names())}); if '{model}' is text, quote all of it: "
             f'"{model} {text}"'

@@ -9,6 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 BUILTIN_MODELS = Path(__file__).parents[1] / "builtin"
+PRESETS = """
+    bert-tiny bert-mini bert-small bert-medium bert-base bert-large tinybert-4 tinybert-6 distilbert distilgpt2
+    albert-base albert-large albert-xlarge albert-xxlarge roberta-base roberta-large gpt-bert-small gpt-bert-base
+    electra-small electra-base electra-large ernie-tiny ernie-small ernie-base gpt1-base gpt2-tiny gpt2-mini gpt2-small
+    gpt2-medium gpt2-large gpt2-xl gpt3-125m gpt3-350m gpt3-760m gpt3-1.3b gpt3-2.7b gpt3-6.7b gpt3-13b gpt3-175b
+"""  # the names in runs/pretraining/presets.py, which look like models on the hub, and some are
 LANGUAGES = {"en": "English", "ko": "Korean"}
 DEFAULT = "en"
 NUM_TEXTS = 200  # that are looked at to recognise the language
@@ -63,10 +69,21 @@ def _downloaded(name: str) -> Path:
         reason = f"the hub cannot be reached ({str(error).splitlines()[0]})"
     if "/" in name and Path(name).parent.is_dir():
         raise ValueError(f"there is no folder {name}: check the path")
+    if is_preset(name):
+        raise ValueError(
+            f"{name} is a preset, not a model: pre-train it first with 'hornbook pretrain {name}', and give the folder "
+            f"of that run, or a built-in model ({', '.join(builtin_names())}); no model of that name could be "
+            f"downloaded: {reason}"
+        )
     raise ValueError(
         f"there is no folder '{name}', and no model of that name could be downloaded: {reason}; "
         "give the path of a folder"
     )
+
+
+def is_preset(name: str) -> bool:
+    """Whether this is the name of a preset: settings of a model that is not trained."""
+    return name in PRESETS.split()
 
 
 def builtin_names() -> list[str]:

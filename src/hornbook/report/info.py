@@ -7,7 +7,7 @@ from safetensors import SafetensorError, safe_open
 
 from hornbook.files import INT8_SCALE, read_json, read_json_if_exists, refusing_damage
 from hornbook.interop.files import WEIGHTS, weights_files
-from hornbook.interop.hub import builtin_folder
+from hornbook.interop.hub import builtin_folder, is_preset
 from hornbook.report import formatting
 from hornbook.report.experiment import describe_experiment
 from hornbook.report.finetuned import ReportedTaskRun, describe_baseline, describe_finetuned, format_labels, load_run
@@ -40,6 +40,8 @@ def describe(path: str | Path) -> dict:
     """
     folder = Path(path) if Path(path).exists() else builtin_folder(str(path)) or Path(path)
     if not folder.exists():
+        if is_preset(str(path)):
+            raise ValueError(f"{path} is a preset, not a model: 'hornbook plan {path}' describes it")
         raise ValueError(f"{path} does not exist: give a run, corpus, model or tokenizer folder")
     if folder.is_file():
         raise ValueError(_what_a_file_is_for(folder))

@@ -31,7 +31,6 @@ from hornbook.runs.finetuning.layers import has_dropout, with_dropout
 from hornbook.runs.finetuning.published import rounded, settings_for
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings
-from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
@@ -160,19 +159,7 @@ def check_request(request: FinetuneRequest, needs_folder: bool = True) -> None:
     settings_for(find_task(request.task), None, overrides, request.teacher is not None)
     chosen_device(str(overrides.get("runtime.device", "auto")))
     if request.model is not None and needs_folder:
-        checked_config_file(_folder_of(request.model))
-
-
-def _folder_of(model: str) -> Path:
-    """The folder of a model. Names such as `roberta-base` are a model on the hub and a preset."""
-    try:
-        return model_folder(model)
-    except ValueError as error:
-        if model not in PRESETS:
-            raise
-        raise ValueError(
-            f"{model} is a preset, not a model: pre-train it first, and give the folder of that run ({error})"
-        ) from None
+        checked_config_file(model_folder(request.model))
 
 
 def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[RegisteredTask, DataSet]:
