@@ -39,7 +39,7 @@ def test_multi_label():
     ours = [{"joy"}, {"joy", "fear"}, set(), ("fear",)]
     scores = multi_label_f1(gold, ours, ["joy", "anger", "fear", "love"])
     assert scores["micro_f1"] == pytest.approx(2 * 3 / (4 + 4))
-    assert scores["macro_f1"] == pytest.approx((1 + 0 + 2 / 3 + 0) / 4)
+    assert scores["macro_f1"] == pytest.approx((1 + 0 + 2 / 3) / 3)  # nothing is labelled love
     assert scores["exact_match"] == 2 / 4
     assert multi_label_f1([()], [()], ["joy"]) == {"micro_f1": 0.0, "macro_f1": 0.0, "exact_match": 1.0}
 
@@ -62,6 +62,9 @@ def test_the_same_as_scikit_learn():
         scores = multi_label_f1(*sets, labels)
         assert scores["micro_f1"] == pytest.approx(metrics.f1_score(*table, average="micro"))
         assert scores["macro_f1"] == pytest.approx(metrics.f1_score(*table, average="macro"))
+        with_absent = np.pad(table, ((0, 0), (0, 0), (0, 1)))
+        expected = metrics.f1_score(*with_absent, average="macro", zero_division=np.nan)
+        assert multi_label_f1(*sets, [*labels, "absent"])["macro_f1"] == pytest.approx(expected)
         assert scores["exact_match"] == pytest.approx(metrics.accuracy_score(*table))
 
 

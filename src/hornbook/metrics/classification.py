@@ -15,6 +15,13 @@ def f1(num_correct: int, num_predicted: int, num_gold: int) -> float:
     return float(2 * num_correct / total) if total else 0.0
 
 
+def macro_f1(correct_L: np.ndarray, total_L: np.ndarray) -> float:
+    """Mean F1 of the classes from counts of correct ones and of those in gold plus predictions. A class in neither has
+    no F1 and is left out, as by scikit-learn for classes, and with `zero_division=nan` for several labels per text."""
+    mask_L = total_L > 0
+    return float((2 * correct_L[mask_L] / total_L[mask_L]).mean()) if mask_L.any() else 0.0
+
+
 @dataclass(frozen=True)
 class ClassCounts:
     """Per class: number of correct predictions, of gold labels, and of predictions."""
@@ -30,9 +37,7 @@ class ClassCounts:
         return f1(self.correct_L[label], self.in_predicted_L[label], self.in_gold_L[label])
 
     def macro_f1(self) -> float:
-        total_L = self.in_gold_L + self.in_predicted_L
-        mask_L = total_L > 0
-        return float((2 * self.correct_L[mask_L] / total_L[mask_L]).mean())
+        return macro_f1(self.correct_L, self.in_gold_L + self.in_predicted_L)
 
     def matthews(self) -> float:
         in_gold_L, in_predicted_L = self.in_gold_L.astype(float), self.in_predicted_L.astype(float)
@@ -70,7 +75,7 @@ def multi_label_scores(sums: np.ndarray, num_examples: int) -> dict[str, float]:
     correct_L, total_L = np.split(sums[:-1], 2)
     return {
         "micro_f1": float(2 * correct_L.sum() / max(total_L.sum(), 1)),
-        "macro_f1": float((2 * correct_L / np.maximum(total_L, 1)).mean()),
+        "macro_f1": macro_f1(correct_L, total_L),
         "exact_match": float(sums[-1] / num_examples),
     }
 
@@ -126,8 +131,7 @@ def relation_counts(gold: Sequence[str], predicted: Sequence[str]) -> tuple[list
 def relation_f1(sums_R2: np.ndarray) -> float:
     """The official score of SemEval-2010 task 8 from summed `relation_counts`: the mean F1 of the relations. A relation
     in the wrong direction is an error."""
-    sums_R2 = sums_R2[sums_R2[:, 1] > 0]
-    return float((2 * sums_R2[:, 0] / sums_R2[:, 1]).mean()) if len(sums_R2) else 0.0
+    return macro_f1(sums_R2[:, 0], sums_R2[:, 1])
 
 
 NO_RELATION = ("Other", "no_relation", "NA")
