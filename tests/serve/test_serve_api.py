@@ -47,6 +47,7 @@ def test_predictions(client, folders):
     assert [each["label"] for each in found] == [each["label"] for each in expected]
     for ours, theirs in zip(found, expected, strict=True):
         assert ours["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-5)
+    assert ask(client, "/predict", model="texts", inputs=TEXTS[0])["predictions"][0]["label"] == found[0]["label"]
     pair = ask(client, "/predict", model="texts", inputs=[["the river", "bread"]])["predictions"][0]
     assert pair["pair"] == "bread"
 

@@ -16,6 +16,8 @@ def test_refusals_are_one_sentence(client, folders):
     assert refusal(client, "/fill-mask", 422, text="[MASK]", topp=3) == (
         "the request is invalid: topp: Extra inputs are not permitted; its fields are model, text, top_k"
     )
+    message = refusal(client, "/answer", 422, model="first", question="who?", passage="Ada")
+    assert "the model first cannot answer questions about a passage (fine-tune one with --task spans)" in message
     assert "no model here can do detect" in refusal(client, "/detect", 422, text="the river")
     long = refusal(client, "/fill-mask", 422, text="the [MASK] " * 300)
     assert "more than the model's maximum" in long

@@ -42,6 +42,12 @@ class ServeSettings:
     log_text: Callable[[str], None] | None = None  # gets the texts of requests; none: they are not logged
 
 
+NEEDED = {  # what a request needs of a model that predicts, by the kind of its task
+    "spans": "answer questions about a passage (fine-tune one with --task spans)",
+    "tagging": "tag words (fine-tune one with --task tagging)",
+}
+
+
 class ServerState:
     """The served models and the rules, as the routes need them."""
 
@@ -61,17 +67,17 @@ class ServerState:
         def can(model: ServedModel) -> bool:
             return ability in model.abilities and (kind is None or model.abilities[ability] == kind)
 
-        operation = f"{ability} ({kind})" if kind else ability
+        operation = f"do {ability}" if kind is None else NEEDED[kind]
         if name is None:
             first_able = next(filter(can, self.models.values()), None)
             if first_able is None:
-                raise HTTPException(422, f"no model here can do {operation}: serve one that can")
+                raise HTTPException(422, f"no model here can {operation}: serve one that can")
             return first_able
         if name not in self.models:
             raise HTTPException(404, f"there is no model '{name}' here: there is {', '.join(self.models)}")
         if not can(self.models[name]):
             operations = ", ".join(self.models[name].abilities)
-            raise HTTPException(422, f"the model {name} cannot do {operation}: it can do {operations}")
+            raise HTTPException(422, f"the model {name} cannot {operation}: it can do {operations}")
         return self.models[name]
 
     async def tokenized(self, model: ServedModel, items: list, tokenize: Callable[[list[str]], T]) -> T:
@@ -173,11 +179,10 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
 
     @routes.post("/predict", response_model=schemas.Predictions)
     async def predict(body: schemas.Predict, request: Request) -> dict[str, Any]:
-        """Predictions of a fine-tuned model: one per input, which is a text, a pair, or an object by the names of the
-        model's inputs."""
+        """Predictions of a fine-tuned model, as a list: one per input, which is a text, a pair, or an object by the
+        names of the model's inputs."""
         model = server.find(body.model, "predict")
-        items = [tuple(each) if isinstance(each, list) else each for each in body.inputs]
-        predictions = await server.run_request(request, model, "predict", items, model.predict)
+        predictions = await server.run_request(request, model, "predict", body.items, model.predict)
         return {"model": model.name, "predictions": predictions}
 
     @routes.post("/answer", response_model=schemas.Answer)

@@ -52,9 +52,14 @@ class Pair(Body):
 
 class Predict(Body):
     inputs: Annotated[
-        list[Text | list[Any] | dict[str, Any]],
-        Field(min_length=1, max_length=MAX_ITEMS, description="Texts, pairs of texts, or objects."),
+        Text | Annotated[list[Text | list[Any] | dict[str, Any]], Field(min_length=1, max_length=MAX_ITEMS)],
+        Field(description="A text, or a list of texts, pairs of texts, or objects."),
     ]
+
+    @property
+    def items(self) -> list[Any]:
+        inputs = [self.inputs] if isinstance(self.inputs, str) else self.inputs
+        return [tuple(each) if isinstance(each, list) else each for each in inputs]
 
 
 class Question(Body):
