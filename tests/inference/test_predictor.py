@@ -332,6 +332,15 @@ def test_labels_that_the_model_does_not_know_are_missed(reviews, tmp_path):
     assert scores["unknown_labels"] == ["dim"] and scores["unlabelled"] == {"dev": 1}
 
 
+def test_the_path_of_a_file_is_not_a_text(reviews, tmp_path):
+    file = tmp_path / "texts.csv"
+    file.write_text("text\nthe river\n")
+    for path in (file, str(file)):
+        with pytest.raises(ValueError, match=r"texts.csv is a file: give its texts as a list or a data frame"):
+            load_predictor(reviews).predict(path)
+    assert load_predictor(reviews).predict("the river " * 500 + "\0")[0].label
+
+
 def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
     """A file without a dev split: most of it was trained on, the rest held out."""
     file = tmp_path / "all.jsonl"

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 from small_gpts import saved_gpt
@@ -36,6 +37,15 @@ def test_an_option_that_is_an_override_in_python_is_named():
 def test_a_classifier_that_was_not_fitted_says_so():
     with pytest.raises(NotFittedError):
         hornbook.TextClassifier().predict(["a text"])
+
+
+def test_a_classifier_refuses_labels_that_are_not_one_class_per_text():
+    texts = ["the river", "a garden", "the bread", "a bridge"]
+    with pytest.raises(ValueError, match="y has 2 columns: give one class per text; for several"):
+        hornbook.TextClassifier().fit(texts, [[0, 1], [1, 0], [1, 1], [0, 0]])
+    for missing in (None, float("nan")):
+        with pytest.raises(ValueError, match="row 2 of y has no label: leave the row out"):
+            hornbook.TextClassifier().fit(texts, np.array(["a", missing, "b", "a"], object))
 
 
 @pytest.mark.parametrize("kind", [EncoderModel, DecoderModel])

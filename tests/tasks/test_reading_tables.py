@@ -130,8 +130,14 @@ def test_columns_that_are_named(tmp_path):
 
 
 def test_columns_that_cannot_be_guessed():
-    with pytest.raises(ValueError, match=r"no column is clearly the label; name it with label= \(columns: text\)"):
+    with pytest.raises(ValueError, match=r"has one column only \(text\): add a column of labels"):
         read("classification", [{"text": "a b"}, {"text": "c d"}])
+    distinct = [{"text": f"a b {n}", "label": f"class {n}"} for n in range(20)]
+    with pytest.raises(ValueError, match=r"column 'label' has 20 different values in 20 rows, .* with label='label'"):
+        read("classification", distinct)
+    assert len(read("classification", distinct, label="label").labels) == 18
+    with pytest.raises(ValueError, match="the train table row 1 is a tuple: give a data frame, or a list of dict"):
+        read("classification", [("a b", "c"), ("d e", "f")])
     with pytest.raises(ValueError, match=r"no column is clearly the text; name it with text= \(columns: label"):
         read("classification", [{"label": 1}, {"label": 2}])
 

@@ -16,6 +16,7 @@ from hornbook.devices import chosen_device
 from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.runs.finetuning.finetune import finetune
+from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.rows import in_memory
 
@@ -61,7 +62,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Sequence[Any]) -> "TextClassifier":
         """Trains on texts (a list, an array, a Series, or a frame or list of one or two texts per row; of
         pandas, polars or datasets)."""
-        items, labels = _items(X), np.asarray(y if hasattr(y, "__array__") else list(y)).ravel()
+        items, labels = _items(X), _labels(y)
         if len(items) != len(labels):
             raise ValueError(f"there are {len(items):,} texts and {len(labels):,} labels: give one label per text")
         self.classes_ = unique_labels(labels)
@@ -127,6 +128,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         super().__setstate__(state)
         if "predictor_" in state:
             self.predictor_.to(chosen_device(self.device))
+
+
+def _labels(y: Any) -> np.ndarray:
+    """One class per text. A `ValueError` for several, or for one that is missing."""
+    labels = np.asarray(y if hasattr(y, "__array__") else list(y))
+    if labels.ndim > 1 and labels.shape[1] > 1:
+        raise ValueError(
+            f"y has {labels.shape[1]} columns: give one class per text; for several, hornbook.finetune with "
+            "task='multi-label'"
+        )
+    labels = labels.ravel()
+    for row, label in enumerate(labels.tolist(), 1):
+        if not isinstance(label, str) and is_missing(label):
+            raise ValueError(f"row {row} of y has no label: leave the row out of X and y")
+    return labels
 
 
 def _items(X: Any) -> list:

@@ -255,10 +255,23 @@ def _label(
         return None, ()
     if problem_type == "regression" and not candidates:
         _refuse_unread_numbers(table, columns)
+    if not candidates:
+        _refuse_distinct_labels(table, columns, problem_type)
     error = _unclear_column_error(table, "label", candidates)
     if problem_type == "single_label_classification" and candidates and all(each.is_binary for each in candidates):
         error = ValueError(f"{error}, or give task='multi-label' to predict all of them")
     raise error
+
+
+def _refuse_distinct_labels(table: RowTable, columns: list[Column], problem_type: ProblemType) -> None:
+    """Raises `ValueError` if a column with the name of a label has a different value in nearly every row."""
+    for column in _named(columns, (*SURE_LABELS, *LABELS)):
+        if not column.is_time and not column.may_be_label(problem_type):
+            raise ValueError(
+                f"{table.file}: column '{column.name}' has {len(column.distinct):,} different values in "
+                f"{len(column.values):,} rows, which are hardly classes; if they are, name it with "
+                f"label={column.name!r}, otherwise another column (columns: {table.column_list})"
+            )
 
 
 def _refuse_unread_numbers(table: RowTable, columns: list[Column]) -> None:
@@ -294,6 +307,11 @@ def _unclear_column_error(table: RowTable, role: str, candidates: list[Column]) 
         return ambiguous_columns_error(table, role, [column.name for column in candidates])
     if "paragraphs" in table.columns:
         return ValueError(f"{table.file} looks like questions in SQuAD's format: read it with task='spans'")
+    if role == "label" and len(table.columns) == 1 and headerless_error(table) is None:
+        return ValueError(
+            f"{table.file} has one column only ({table.column_list}): add a column of labels (or, to pre-train on its "
+            "texts, build a corpus of it)"
+        )
     return headerless_error(table) or ValueError(
         f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.column_list})"
     )

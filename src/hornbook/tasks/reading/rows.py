@@ -107,6 +107,11 @@ def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> RowTabl
         row = object_row(f"row {number}", without_surrogates(value, name, notes))
         row.fields = {str(column): _native(cell) for column, cell in row.fields.items()}
         rows.append(row)
+    if rows and all(row.defect is not None for row in rows):
+        raise ValueError(
+            f"{name} {rows[0].place} is {rows[0].defect[1].partition(',')[0]}: give a data frame, or a list of "
+            "dictionaries such as {'text': 'A charming journey.', 'label': 'good'}"
+        )
     return RowTable(name, columns_of(rows), rows)
 
 
