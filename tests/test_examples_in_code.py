@@ -51,7 +51,7 @@ def folder(tmp_path_factory, tiny_run, tiny_corpus, tiny_tokenizer, tiny_text_fi
 
 
 def test_there_are_some():
-    assert "hornbook.evaluation.experiments.verdicts" in WITH_EXAMPLES and len(WITH_EXAMPLES) > 20
+    assert "hornbook.evaluation.experiments.scores" in WITH_EXAMPLES and len(WITH_EXAMPLES) > 20
 
 
 WITHOUT_VALUES = ("hornbook.models.gpt", "hornbook.models.roberta", "hornbook.models.distilbert")  # of large models

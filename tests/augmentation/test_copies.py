@@ -11,8 +11,7 @@ from finetuning import rules
 import hornbook
 from hornbook.batch import pack
 from hornbook.inference.encoder import EncoderModel
-from hornbook.runs.augmentation.candidates import NearestWords, replaceable
-from hornbook.runs.augmentation.copies import Augmenter, open_masked_lm
+from hornbook.runs.augmentation.copies import Augmenter, NearestWords, open_masked_lm, replaceable
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.records import ChoiceExample, SpanExample, TaggedExample, TextExample
 from hornbook.text.tokenizer import Tokenizer

@@ -11,12 +11,12 @@ from smallest import write_smallest
 from hornbook.evaluation.experiments.definition import Claim, Condition, read_experiment
 from hornbook.evaluation.experiments.jobs import ExperimentJob
 from hornbook.evaluation.experiments.results import write_results
-from hornbook.evaluation.experiments.scores import Scores
-from hornbook.evaluation.experiments.verdicts import (
+from hornbook.evaluation.experiments.scores import (
     FAILS,
     HOLDS,
     UNDECIDED,
     Measurement,
+    Scores,
     _seeds_needed,
     judge,
     measured,

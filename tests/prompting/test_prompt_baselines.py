@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hornbook.evaluation.prompting.baselines import (
+from hornbook.evaluation.prompting.scores import (
     _translation_probabilities,
     baselines,
     chance,

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from hornbook.config import checked
-from hornbook.evaluation.baselines.baseline import NAMES, baseline_labelled
+from hornbook.evaluation.baselines.baseline import NAMES, baseline_labelled, start_run
 from hornbook.evaluation.baselines.probe import probe_inputs, with_defaults
-from hornbook.evaluation.baselines.scored_folder import start_run
 from hornbook.files import absolute, read_json, write_json
 from hornbook.inference.features import DEFAULT_LAYERS, Pooling
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder

@@ -7,8 +7,8 @@ from hornbook.inference.predictor import Predictor
 from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
 from hornbook.show.translations import Language, translate
 from hornbook.tasks.evaluation import run_model
-from hornbook.tasks.illustrations import token_probabilities
 from hornbook.tasks.records import SpanExample
+from hornbook.tasks.windows import token_probabilities
 
 
 def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:

@@ -11,21 +11,56 @@ Text features go through logistic regression, or ridge regression for numbers. W
 token embeddings of a model.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hornbook.evaluation.baselines.scored_folder import finish, start_run
-from hornbook.evaluation.baselines.tfidf import fit_tfidf
-from hornbook.evaluation.baselines.vectors import fit_vectors
-from hornbook.files import absolute
+from hornbook.evaluation.baselines.tfidf import fit_tfidf, fit_vectors
+from hornbook.files import absolute, write_json
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import Log, ignore
+from hornbook.lifecycle.requests import changed_values
+from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, ignore, recorded
 from hornbook.runs.finetuning.inputs import LabelledTask, open_labelled
-from hornbook.runs.finetuning.record import FinetuneRequest
-from hornbook.runs.finetuning.scores import TaskResult
+from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
+from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
 from hornbook.runs.finetuning.single_run import open_and_run
+from hornbook.tasks.records import DataSet, Example
 from hornbook.train.job import OnProgress
 from hornbook.train.runtime import torch_settings_restored
+
+
+def start_run(
+    out: Path, command: str, request: FinetuneRequest, options: dict[str, Any], data: DataSet
+) -> TaskResult | None:
+    """Records the request and returns None, or returns the scores if the same request is already finished in `out`.
+    Raises a `ValueError` for a different request, unless the earlier one produced nothing."""
+    folder = RunFolder(out, command)
+    if folder.is_started(resume=True):
+        run = folder.read_record(lambda run: dict(run["request"]))
+        if [path.name for path in out.iterdir()] != [RECORD]:
+            # The data may have moved: its content is compared.
+            folder.refuse(changed_values(run["request"] | {"data": request.data}, request.to_dict() | options))
+            refuse_other_data(folder, run, data)
+            return TaskResult.read(out) if folder.is_finished else None
+    write_task_record(folder, request, data, options)
+    return None
+
+
+def finish(
+    out: Path, inputs: LabelledTask, predict: Callable[[str, list[Example]], list], fitted: dict[str, Any]
+) -> TaskResult:
+    """Scores `predict`, which takes the name of a split and its examples, on every labelled split. Writes `scores.json`
+    in the format of fine-tuning, `predictions-dev.jsonl`, `task.json`, and what was `fitted` to `run.json`."""
+    scored = score_splits(inputs, predict)
+    write_predictions(out, inputs, scored)
+    info = {"metric_for_best": scored.task.metrics[0], "train_examples": len(inputs.train), "fitted": fitted}
+    splits = {"dev": inputs.dev, **inputs.other_splits()}
+    num_not_scored = {name: len(inputs.data.splits[name]) - len(each) for name, each in splits.items()}
+    info["not_scored"] = {name: num for name, num in num_not_scored.items() if num}
+    write_json(out / RECORD, recorded(out) | info)
+    write_scores(out, inputs, scored, losses=[])
+    return TaskResult.read(out)
+
 
 NAMES = ("majority", "tfidf", "vectors", "from-scratch")
 

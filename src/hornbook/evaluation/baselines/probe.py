@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from hornbook.config import checked
+from hornbook.evaluation.baselines.baseline import finish, start_run
 from hornbook.evaluation.baselines.linear import Fitted, fit_labels, fit_logistic, sampled_words
-from hornbook.evaluation.baselines.scored_folder import finish, start_run
 from hornbook.evaluation.baselines.tagger import DEFAULT_OVERRIDES, fit_tagger
 from hornbook.inference.features import DEFAULT_LAYERS, Layers, Pooling, choose_layers, choose_pooling, frozen_sequences
 from hornbook.lifecycle.locking import lock_output_folder

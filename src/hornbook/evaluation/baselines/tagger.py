@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hornbook.batch import Batch
 from hornbook.data.shards import load_array
-from hornbook.evaluation.baselines.scored_folder import finish
+from hornbook.evaluation.baselines.baseline import finish
 from hornbook.files import refusing_damage, replacing, write_tensors
 from hornbook.inference.features import Layers, frozen_sequences
 from hornbook.lifecycle.run_folder import Log

@@ -6,8 +6,7 @@ from typing import Any
 
 from hornbook.evaluation.experiments.jobs import ExperimentJob
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
-from hornbook.evaluation.experiments.scores import MEAN, Scores, over_seeds
-from hornbook.evaluation.experiments.verdicts import judge, minutes_of
+from hornbook.evaluation.experiments.scores import MEAN, Scores, judge, minutes_of, over_seeds
 from hornbook.files import write_json
 from hornbook.report.experiment import RESULTS
 

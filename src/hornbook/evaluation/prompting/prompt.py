@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from hornbook.config import from_dict, setting
-from hornbook.evaluation.prompting.baselines import read_dictionary
 from hornbook.evaluation.prompting.evaluator import PromptEvaluator
-from hornbook.evaluation.prompting.scores import PREDICTIONS, write_scores
+from hornbook.evaluation.prompting.scores import PREDICTIONS, read_dictionary, write_scores
 from hornbook.files import absolute, write_text
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.load import load

@@ -4,11 +4,12 @@ result = hornbook.finetune("bert-base-uncased", data=frame, task="classification
 result.score                                   # on the dev split
 result.predict(["a text", "another"])
 
-With `lr_search` or `seeds` it is a sweep of several runs (`sweep.py`): with different learning rates, or with different
+With `lr_search` or `seeds` it is a sweep of several runs, its trials: with different learning rates, or with different
 seeds, which change the shuffling and the initialisation of the head.
 """
 
 import itertools
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,20 @@ from typing import Any
 from torch import nn
 
 from hornbook.config import checked
-from hornbook.files import absolute
+from hornbook.files import absolute, hard_link_files, read_json, write_json
 from hornbook.interop.folder import load_folder
 from hornbook.interop.hub import DEFAULT, model_folder
 from hornbook.lifecycle.locking import run_lock
 from hornbook.lifecycle.requests import as_overrides, option_differences, request_differences
 from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, ignore, recorded
+from hornbook.report.card import write_card
+from hornbook.report.trials import TRIALS, draw, read_trials
 from hornbook.runs.augmentation.stored_copies import with_copies
 from hornbook.runs.distillation.task_stages import check_teacher, with_projections
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.finetuning.inputs import FinetuneInputs, check_request, open_inputs
 from hornbook.runs.finetuning.job import with_steps
-from hornbook.runs.finetuning.published import settings_for
+from hornbook.runs.finetuning.published import searched_lrs, settings_for
 from hornbook.runs.finetuning.record import (
     SWEEP,
     FinetuneRequest,
@@ -37,8 +40,7 @@ from hornbook.runs.finetuning.record import (
     sweep_folder,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings
-from hornbook.runs.finetuning.single_run import FinetuneResult, run_once
-from hornbook.runs.finetuning.sweep import run_trials
+from hornbook.runs.finetuning.single_run import FinetuneResult, planned, run_once
 from hornbook.tasks.datasets import find_task
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.job import OnProgress, preparation_progress
@@ -226,3 +228,89 @@ def _as_started(
     record = sweep.read_record(lambda record: FinetuneRequest(**record["request"]))
     folder.refuse([*option_differences(record, options), *request_differences(record["request"], request)])
     return FinetuneRequest(**record["request"]), record["seeds"], record["lr_search"]
+
+
+# ---- sweeps
+
+
+def run_trials(
+    out: Path, inputs: FinetuneInputs, seeds: int, lr_search: bool, on_progress: OnProgress, log: Log
+) -> FinetuneResult:
+    """Runs the trials that are not finished yet, and links the one with the best dev score to `out`.
+
+    OUT/sweep.json      the request
+    OUT/trials/NAME/    a trial: a finished run
+    OUT/trials.json     the score of each trial, and their median and standard deviation
+    """
+    request = inputs.request
+    folder = sweep_folder(out, request)
+    if not folder.has_record:
+        planned(inputs)[0].check_run(current_ranks().size)
+        folder.write_record(request.to_dict(), {}, seeds=seeds, lr_search=lr_search)
+    first_seed, trials = inputs.settings.runtime.seed, {}
+
+    def run_trial(name: str, variant: FinetuneRequest) -> None:
+        """Runs a variant of the request and adds it to `trials`."""
+        trials[name] = result = run_once(out / "trials" / name, inputs.with_request(variant), on_progress, log)
+        note = f"; note: {result.degenerate}" if result.degenerate else ""
+        log(f"{name}: {result.metric_for_best} {result.score:.4g}{note}")
+
+    if lr_search:
+        for lr in searched_lrs(inputs.pretrained.config.width):
+            run_trial(f"lr-{lr:g}", replace(request, lr=lr))
+            _write_trials(out, "lr_search", trials)
+    else:
+        run_trial(f"seed-{first_seed}", request)
+    if seeds > 1:
+        best = trials[_best(trials)]
+        best_lr = _trial_settings(best)["optimizer"]["lr"] if lr_search else request.lr
+        # The trial with the best learning rate is that of the first seed: its score, the best of four, is biased high.
+        trials = {f"seed-{first_seed}": best}
+        for seed in range(first_seed + 1, first_seed + seeds):
+            run_trial(f"seed-{seed}", replace(request, lr=best_lr, seed=seed))
+            _write_trials(out, "seeds", trials)
+    best = trials[_best(trials)]
+    if current_ranks().is_main:
+        draw(out, read_trials(out))
+        hard_link_files(best.out, out)
+        write_card(out)  # replaces the card of the best trial, which names the folder of that trial
+    return replace(best, out=out)
+
+
+def _best(trials: dict[str, FinetuneResult]) -> str:
+    """The name of the trial with the highest dev score; degenerate ones come last."""
+    return max(trials, key=lambda name: (trials[name].degenerate is None, trials[name].score))
+
+
+def _trial_settings(result: FinetuneResult) -> dict[str, Any]:
+    return read_json(result.out / RECORD)["settings"]
+
+
+def _write_trials(out: Path, kind: str, trials: dict[str, FinetuneResult]) -> None:
+    rows = []
+    for name, result in trials.items():
+        settings = _trial_settings(result)
+        score = result.scores["dev"][result.metric_for_best]
+        rows.append(
+            {
+                "name": name,
+                "folder": str(result.out.relative_to(out)),
+                "lr": settings["optimizer"]["lr"],
+                "seed": settings["runtime"]["seed"],
+                "score": score["value"],
+                "low": score["low"],
+                "high": score["high"],
+                "degenerate": result.degenerate,
+                "seconds": result.outcome.seconds,
+            }
+        )
+    scores = [row["score"] for row in rows]
+    summary = {
+        "kind": kind,
+        "metric_for_best": next(iter(trials.values())).metric_for_best,
+        "trials": rows,
+        "best": _best(trials),
+        "median": statistics.median(scores),
+        "spread": statistics.stdev(scores) if len(scores) > 1 else 0.0,
+    }
+    write_json(out / TRIALS, summary)

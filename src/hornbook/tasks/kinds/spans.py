@@ -20,7 +20,6 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, HeadOptions
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.illustrations import examples_to_illustrate, illustration, token_probabilities
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.spans import CustomSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
@@ -28,10 +27,13 @@ from hornbook.tasks.task import Predict, RegisteredTask, RunExamples, Task, is_l
 from hornbook.tasks.windows import (
     PassageWindow,
     answer_tokens,
+    examples_to_illustrate,
+    illustration,
     most_context,
     no_answer_score,
     split_windows,
     target_in,
+    token_probabilities,
     window_of,
 )
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import are_withheld, as_text, is_missing
-from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, find_column, key_column
 from hornbook.tasks.reading.table_files import read_plain_table
 from hornbook.tasks.records import ChoiceExample, Splits
 

@@ -12,9 +12,8 @@ from typing import Any
 from hornbook.config import short_repr
 from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.cells import is_decimal_comma, is_missing, is_number
-from hornbook.tasks.reading.columns import KEYS, ambiguous_columns_error, headerless_error, key_column
 from hornbook.tasks.reading.notes import RequestedColumns
-from hornbook.tasks.reading.rows import RowTable
+from hornbook.tasks.reading.rows import KEYS, RowTable, ambiguous_columns_error, headerless_error, key_column
 
 PAIRS = (
     ("sentence1", "sentence2"),

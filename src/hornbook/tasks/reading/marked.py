@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.tasks.reading.cells import as_text, detect_separator, label_list_parser, parse_int, parse_label
-from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, custom_patterns, main_table
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, object_row
+from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, find_column, key_column, object_row
 from hornbook.tasks.reading.text_files import read_text
 from hornbook.tasks.records import MarkedExample, Splits
 

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from hornbook.tasks.reading.cells import as_text, parse_number
-from hornbook.tasks.reading.columns import key_column
 from hornbook.tasks.reading.infer_columns import PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
-from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
+from hornbook.tasks.reading.rows import Row, RowTable, convert_rows, key_column
 from hornbook.tasks.records import SimilarityExample, Splits
 
 SIMILAR = (("anchor", "positive"), ("query", "positive"), ("question", "answer"), ("query", "answer"))

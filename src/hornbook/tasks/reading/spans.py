@@ -8,10 +8,9 @@ from typing import Any
 
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import as_text, is_missing, parse_int
-from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import RowTable, key_of
+from hornbook.tasks.reading.rows import RowTable, find_column, key_column, key_of
 from hornbook.tasks.reading.text_files import decoded, json_elements, read_json_list, read_text
 from hornbook.tasks.records import SpanExample, Splits
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from hornbook.metrics.tagging import ENTITY_TAG
 from hornbook.tasks.reading.cells import as_label, as_text
-from hornbook.tasks.reading.columns import find_column, key_column
 from hornbook.tasks.reading.layout import (
     INPUT_SPLIT,
     FileLayout,
@@ -22,7 +21,7 @@ from hornbook.tasks.reading.layout import (
     custom_patterns,
 )
 from hornbook.tasks.reading.notes import Defect, Notes
-from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
+from hornbook.tasks.reading.rows import Row, RowTable, convert_rows, find_column, key_column
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, read_table
 from hornbook.tasks.reading.text_files import lines_of, read_text
 from hornbook.tasks.records import SPLITS, Splits, TaggedExample
