@@ -8,8 +8,7 @@ from hornbook.files import read_json
 from hornbook.runs.finetuning.published import default_lr
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds import KINDS
-from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.split import by_article
+from hornbook.tasks.reading.read import by_article, read
 from hornbook.tasks.records import DataSet, Example, SpanExample
 
 PLACES = {

@@ -2,8 +2,7 @@ from collections import Counter
 
 import pytest
 
-from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.split import by_article, hold_out, split_groups, split_off
+from hornbook.tasks.reading.read import by_article, hold_out, read, split_groups, split_off
 from hornbook.tasks.records import SpanExample, TaggedExample, TextExample
 
 EXAMPLES = [(number, "ab"[number % 10 == 0]) for number in range(1000)]

@@ -11,9 +11,9 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction
 from hornbook.tasks.kinds.spans import Answer, SpanPrediction, Spans
 from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
+from hornbook.tasks.prediction_files import missing_glue, write_submission
 from hornbook.tasks.records import SpanExample, TaggedExample, TextExample
 from hornbook.tasks.spec import TaskSpec
-from hornbook.tasks.submissions import missing_glue, write_submission
 
 ALL_FILES = {
     *("CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "STS-B.tsv", "QQP.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "QNLI.tsv", "RTE.tsv"),

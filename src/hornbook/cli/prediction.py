@@ -190,7 +190,7 @@ def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, r
 
 
 def _submit(predictor, data: str | None, out: Path, reading: dict) -> None:
-    from hornbook.tasks.submissions import missing_glue, write_submission
+    from hornbook.tasks.prediction_files import missing_glue, write_submission
 
     if data is None:
         raise ValueError("--submission needs --data, the folder with the test split")

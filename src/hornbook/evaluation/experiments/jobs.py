@@ -36,8 +36,7 @@ from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.runs.pretraining.batches import open_corpora
 from hornbook.runs.pretraining.pretrain import pretrain
-from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.split import by_article
+from hornbook.tasks.reading.read import by_article, read
 from hornbook.tasks.records import DataSet
 from hornbook.train.checkpoint import kept_folder
 from hornbook.train.job import OnProgress, Outcome, Stopped

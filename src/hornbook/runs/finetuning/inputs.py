@@ -36,8 +36,7 @@ from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.kinds.similarity import Similarity, padded_texts
-from hornbook.tasks.reading.read import read
-from hornbook.tasks.reading.split import hold_out
+from hornbook.tasks.reading.read import hold_out, read
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec, head_config_for, make_task
 from hornbook.tasks.summary import hints, summarize, summary_lines
