@@ -49,7 +49,11 @@ def test_the_published_settings():
         ("[choices]", '[source]\nlayout = "tables"\n[choices]', "source.layout must be one of columns, lambada"),
         ("[choices]", '[choices]\nnormalize = "word"', "choices.normalize must be one of token, byte"),
         ("[choices]", "[baseline]\nfield = 3\n[choices]", "baseline.field must be a string"),
-        ("[choices]", '[baseline]\nkinds = ["lead-4"]\n[choices]', "there is no baseline 'lead-4'"),
+        (
+            "[choices]",
+            '[baseline]\nkinds = ["lead-4"]\n[choices]',
+            "baseline.kinds must be one of lead-3",
+        ),
         ("[choices]", "[choices]\nfrom_example = true", "exclude each other"),
         ("[choices]", "[choices", "not valid TOML"),
     ],

@@ -9,7 +9,7 @@ from test_reading_inputs import spec_of
 
 from hornbook.data.text_encoding import encoding_of
 from hornbook.tasks.reading.inputs import read_inputs
-from hornbook.tasks.reading.notes import CsvFormat
+from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 
 ENGLISH = [("It was good, truly", "yes"), ('She said "no"; twice', "no"), ("a | b, c; d", "yes"), ("plain", "no")]
@@ -46,10 +46,10 @@ def test_a_delimiter_may_be_given(tmp_path):
         ("a, b", "1"),
         ("c; d", "2"),
     ]
-    assert CsvFormat("tab").delimiter == CsvFormat("\\t").delimiter == "\t"
+    assert Notes(delimiter="tab").delimiter == Notes(delimiter="\\t").delimiter == "\t"
     for wrong in (";;", "", '"'):
         with pytest.raises(ValueError, match="delimiter= must be a single character"):
-            CsvFormat(wrong)
+            Notes(delimiter=wrong)
 
 
 @pytest.mark.parametrize("name", ["review", "리뷰"])

@@ -13,8 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from hornbook.cli.options import as_options
+from hornbook.cli.overwriting import RUN, overwriting
 from hornbook.lifecycle.stopping import begin_work
-from hornbook.terminal import log, set_json, set_quiet, table, wants_json
+from hornbook.terminal import TrainingDisplay, log, set_json, set_quiet, table, wants_json
 from hornbook.train.parallel.torchrun import refuse_command
 
 IN_ORDER = """
@@ -159,8 +160,8 @@ def log_problems(problems: dict) -> None:
 
 
 @contextmanager
-def report_interruption(out: Path, to_resume: str = "rerun with --resume") -> Iterator[None]:
-    """Wraps a command that trains: if it is stopped, logs how to resume it and exits with status 130."""
+def report_interruption(out: Path, to_resume: str) -> Iterator[None]:
+    """If it is stopped, logs how to resume it and exits with status 130."""
     from hornbook.runs.finetuning.record import START_FILES
     from hornbook.train.job import Stopped
 
@@ -176,6 +177,15 @@ def report_interruption(out: Path, to_resume: str = "rerun with --resume") -> It
             raise
         log(f"stopped; the progress is saved in {out}: {to_resume}")
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def training(
+    out: Path, overwrite: bool, resume: bool = False, to_resume: str = "rerun with --resume"
+) -> Iterator[TrainingDisplay]:
+    """Wraps the training of a run: --overwrite, progress, and what to do if it is stopped."""
+    with overwriting(out, RUN, overwrite, resume), report_interruption(out, to_resume), TrainingDisplay() as display:
+        yield display
 
 
 def given_options(*names: str) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from hornbook.cli.app import app, print_json, report_interruption
+from hornbook.cli.app import app, print_json, training
 from hornbook.cli.finetuning import TaskName, print_scores
 from hornbook.cli.options import (
     Device,
@@ -20,7 +20,7 @@ from hornbook.cli.options import (
     parse_overrides,
     with_reading_options,
 )
-from hornbook.cli.overwriting import RUN, overwriting
+from hornbook.cli.overwriting import overwriting
 from hornbook.terminal import TrainingDisplay, log, print_result, table
 
 NeededData = option(str, "The folder of a known data set, or your own table.", "--data")
@@ -46,7 +46,7 @@ def baseline_command(
     from hornbook.evaluation.baselines.baseline import baseline
 
     options = {"model": model, "word_vectors": word_vectors, "seed": seed, "device": device}
-    with overwriting(out, RUN, overwrite), report_interruption(out, RERUN), TrainingDisplay() as display:
+    with training(out, overwrite, to_resume=RERUN) as display:
         result = baseline(name, data, task, out, **options, **reading, on_progress=display, log=log)
     _report_scored(result, out)
 
@@ -71,7 +71,7 @@ def probe_command(
 
     options = {"method": method, "layers": layers, "pooling": pooling, "seed": seed}
     options["device"] = device
-    with overwriting(out, RUN, overwrite), report_interruption(out, RERUN), TrainingDisplay() as display:
+    with training(out, overwrite, to_resume=RERUN) as display:
         result = probe(model, data, task, out, **options, **reading, on_progress=display, log=log)
     _report_scored(result, out)
 
@@ -107,8 +107,7 @@ def label_curve_command(
 
     options = {"sizes": comma_separated(sizes), "methods": comma_separated(methods), "seeds": seeds, "join": join}
     options["device"] = device
-    replaced = overwriting(out, RUN, overwrite, resume=join)
-    with replaced, report_interruption(out, RERUN), TrainingDisplay() as display:
+    with training(out, overwrite, resume=join, to_resume=RERUN) as display:
         curve = label_curve(model, data, task, out, **options, **reading, on_progress=display, log=log)
     scored = read_curve(out)
     headings, rows = curve_table(scored)

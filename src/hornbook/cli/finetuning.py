@@ -9,9 +9,9 @@ from hornbook.cli.app import (
     print_json,
     refuse_missing,
     refuse_unused_options,
-    report_interruption,
     show_recorded_settings,
     show_settings,
+    training,
 )
 from hornbook.cli.options import (
     MODEL,
@@ -29,9 +29,9 @@ from hornbook.cli.options import (
     parse_overrides,
     with_reading_options,
 )
-from hornbook.cli.overwriting import RUN, overwriting, refuse_both
+from hornbook.cli.overwriting import refuse_both
 from hornbook.lifecycle.requests import as_overrides
-from hornbook.terminal import TrainingDisplay, log, print_result, table
+from hornbook.terminal import log, print_result, table
 from hornbook.train.parallel.torchrun import as_restarted, refuse_command
 
 TaskName = option(str, "Data set (mrpc, squad2, conll2003 ...) or task kind.", "--task")
@@ -149,8 +149,7 @@ def _train(
         refuse_missing("--data" if data is None else "--out", "finetune", out, resume)
     from hornbook.runs.finetuning.finetune import finetune
 
-    replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out), TrainingDisplay() as display:
+    with training(out, overwrite, resume) as display:
         result = finetune(model, data, task, out, **options, on_progress=display, log=log)
     report_result(result)
 
@@ -173,8 +172,7 @@ def finetune_as_text(
         return
     if out is None or (data is None and not resume):
         raise ValueError(f"finetune --task text needs --{'out' if out is None else 'data'}; --data is a .toml file")
-    replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out), TrainingDisplay() as display:
+    with training(out, overwrite, resume) as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
     print_result(f"{out}: {outcome.ended}")
     log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")

@@ -9,9 +9,9 @@ from hornbook.cli.app import (
     print_json,
     refuse_missing,
     refuse_unused_options,
-    report_interruption,
     show_recorded_settings,
     show_settings,
+    training,
 )
 from hornbook.cli.finetuning import Data, report_result
 from hornbook.cli.options import (
@@ -28,9 +28,9 @@ from hornbook.cli.options import (
     parse_overrides,
     with_reading_options,
 )
-from hornbook.cli.overwriting import RUN, overwriting, refuse_both
+from hornbook.cli.overwriting import refuse_both
 from hornbook.lifecycle.requests import as_overrides
-from hornbook.terminal import TrainingDisplay, log, print_result, short, table
+from hornbook.terminal import log, print_result, short, table
 from hornbook.train.parallel.torchrun import as_restarted
 
 PRESET_HELP = (
@@ -105,8 +105,7 @@ def pretrain_command(
     resume, overwrite = as_restarted(resume, overwrite)
     from hornbook.runs.pretraining.pretrain import pretrain
 
-    replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out), TrainingDisplay() as display:
+    with training(out, overwrite, resume) as display:
         outcome = pretrain(preset, corpus or [], out, **options, resume=resume, on_progress=display, log=log)
     report_outcome(out, outcome)
     print_json({"out": str(out), **vars(outcome)})
@@ -210,8 +209,7 @@ def distill_command(
     from hornbook.runs.distillation.distill import distill
     from hornbook.runs.finetuning.finetune import FinetuneResult
 
-    replaced = overwriting(out, RUN, overwrite, resume)
-    with replaced, report_interruption(out), TrainingDisplay() as display:
+    with training(out, overwrite, resume) as display:
         result = distill(teacher, student, out, **options, resume=resume, on_progress=display)
     if isinstance(result, FinetuneResult):
         report_result(result, "another --lr or more --epochs")

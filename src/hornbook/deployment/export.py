@@ -6,7 +6,7 @@ OUT/export.json                             what was exported, and all measureme
 OUT/README.md                               the measurements, and a program that runs the model
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import outputs_by_group
 from hornbook.tasks.kinds.sequence import encode_texts
-from hornbook.tasks.reading.inputs import inputs_in, read_inputs
+from hornbook.tasks.reading.inputs import inputs_in, read_input_rows
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.spec import save_task
 
@@ -156,7 +156,7 @@ def comparison_inputs(
         )
     if source.predictor is not None and (texts is not None or data is not None):
         if texts is not None:
-            examples: Sequence = read_inputs(texts, source.predictor.spec)
+            examples = [row.example for row in read_input_rows(texts, source.predictor.spec)]
         else:
             _, data_set = source.predictor.read(data)
             splits = [split for name, split in data_set.splits.items() if name != "train"]

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from hornbook.data.problems import Problems
 
@@ -80,12 +80,7 @@ def shifted(offset: int, replacements: Sequence[Replacement]) -> int:
 # ---- examples
 
 
-class PromptParts(NamedTuple):
-    """What a prompted task uses of an example. `choices`: those to choose from."""
-
-    fields: dict[str, Any]
-    answers: tuple
-    choices: tuple[str, ...] = ()
+PromptParts = tuple[dict[str, Any], tuple, tuple[str, ...]]  # fields, answers, choices
 
 
 class Example:
@@ -185,7 +180,7 @@ class TextExample(Example):
 
     def prompt(self) -> PromptParts:
         fields = {"text": self.text, "pair": self.pair or "", "label": self.label}
-        return PromptParts(fields, () if self.label is None else (self.label,))
+        return fields, () if self.label is None else (self.label,), ()
 
     def changeable(self) -> list[Changeable]:
         return [Changeable(name, text) for name, text in self.named_texts.items() if text]
@@ -224,7 +219,7 @@ class SpanExample(Example):
 
     def prompt(self) -> PromptParts:
         fields = {"question": self.question, "passage": self.passage, "title": self.title}
-        return PromptParts(fields, self.answers or ())
+        return fields, self.answers or (), ()
 
     def changeable(self) -> list[Changeable]:
         """The passage keeps its answers."""
@@ -307,7 +302,7 @@ class ChoiceExample(Example):
 
     def prompt(self) -> PromptParts:
         answers = () if self.label is None else (self.choices[self.label],)
-        return PromptParts({"context": self.context, "beginning": self.beginning}, answers, self.choices)
+        return {"context": self.context, "beginning": self.beginning}, answers, self.choices
 
     def changeable(self) -> list[Changeable]:
         return [Changeable("context", self.context)]

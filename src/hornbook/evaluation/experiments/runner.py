@@ -108,7 +108,12 @@ def reproduce(
         recorded = {} if run is None else run["request"]  # options that apply if it is resumed without them
         flops = recorded.get("flops") if flops is None and minutes_each is None else flops
         overrides = recorded.get("set", {}) | dict(overrides or {})
-        experiment = _requested(read_experiment(name), arms, flops, seeds, overrides, device)
+        experiment = read_experiment(name)
+        experiment = experiment if arms is None else experiment.with_arms(arms)
+        experiment = experiment.with_settings(overrides) if overrides else experiment
+        experiment = experiment if device == "auto" else experiment.on_device(device)
+        experiment = experiment if flops is None else with_overrides(experiment, {"equal.flops": flops})
+        experiment = experiment if seeds is None else experiment.with_seeds(seeds)
         data_paths = find_tasks(experiment, Path(data), log)
         fingerprints = {task: fingerprint_of(experiment.task(task), path) for task, path in data_paths.items()}
         options = {"flops": flops, "set": overrides}  # arms and seeds may be extended later
@@ -116,26 +121,6 @@ def reproduce(
     on_progress = on_progress or ignore
     with Signals() as signals, contextlib.closing(Pool(processes)) as pool:
         return _Runner(out, resolved, corpora, data_paths, pool, job_locks, signals, until, on_progress, log).run()
-
-
-def _requested(
-    experiment: Experiment,
-    arms: Sequence[str] | None,
-    flops: float | None,
-    seeds: int | None,
-    overrides: Mapping[str, Any],
-    device: str,
-) -> Experiment:
-    """The experiment with what the arguments of `reproduce` change in it."""
-    if arms is not None:
-        experiment = experiment.with_arms(arms)
-    if overrides:
-        experiment = experiment.with_settings(overrides)
-    if device != "auto":
-        experiment = experiment.on_device(device)
-    if flops is not None:
-        experiment = with_overrides(experiment, {"equal.flops": flops})
-    return experiment if seeds is None else experiment.with_seeds(seeds)
 
 
 def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:

@@ -205,15 +205,6 @@ def _default_recipe(teacher: Teacher, preset: str, task: str | None, overrides: 
     return "distilbert"
 
 
-def _check_model(name: str) -> None:
-    """Raises a `ValueError` if there is no such model, with a hint if the name is a misspelt preset."""
-    try:
-        model_folder(name)
-    except ValueError as error:
-        hint = did_you_mean(name, presets.PRESETS, most=2)
-        raise ValueError(f"{error}; {hint}" if hint else str(error)) from None
-
-
 @dataclasses.dataclass(frozen=True)
 class _Shape:
     model: TransformerConfig
@@ -225,7 +216,10 @@ def _new_student(name: str, teacher: Teacher, overrides: dict, log: Log) -> tupl
     teacher's."""
     shape = {setting: value for setting, value in overrides.items() if setting.startswith(SHAPE)}
     if Path(name).is_dir() or name not in presets.PRESETS:
-        _check_model(name)
+        try:
+            model_folder(name)
+        except ValueError as error:
+            raise ValueError(f"{error}; {did_you_mean(name, presets.PRESETS, most=2)}".removesuffix("; ")) from None
         if shape:
             raise ValueError(
                 f"{next(iter(shape))} cannot be changed, as {name} has weights of a fixed shape: leave it out, or give "

@@ -41,11 +41,6 @@ class InputRow:
     is_usable: bool = True
 
 
-def read_inputs(file: str | Path, spec: TaskSpec, **options: Any) -> list[Example]:
-    """The examples of `read_input_rows`, which has the options."""
-    return [row.example for row in read_input_rows(file, spec, **options)]
-
-
 def read_input_rows(
     file: str | Path,
     spec: TaskSpec,

@@ -4,7 +4,7 @@ import codecs
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from hornbook.data.problems import DESCRIPTIONS, Problem, Problems
 
@@ -24,27 +24,6 @@ class ReadingOptions(TypedDict, total=False):
     delimiter: str | None  # the format of files
     encoding: str | None
     strict: bool  # raise at the first problem
-
-
-@dataclass(frozen=True)
-class CsvFormat:
-    """The delimiter and encoding of files; None: detected."""
-
-    delimiter: str | None = None
-    encoding: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.delimiter in ("tab", "\\t"):
-            object.__setattr__(self, "delimiter", "\t")
-        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
-            raise ValueError(f"delimiter= must be a single character or 'tab', not {self.delimiter!r}")
-        if self.encoding is not None:
-            try:
-                codecs.lookup(self.encoding)
-            except LookupError:
-                raise ValueError(
-                    f"encoding={self.encoding!r} is unknown: use a codec such as utf-8, utf-16, cp949 or cp1252"
-                ) from None
 
 
 @dataclass(frozen=True)
@@ -73,11 +52,13 @@ class RequestedColumns:
 @dataclass
 class Notes:
     """How files are to be read, and what was found in them: problems, messages, tables and the roles of columns. With
-    `strict`, the first problem raises `ValueError`; otherwise problems are counted."""
+    `strict`, the first problem raises `ValueError`; otherwise problems are counted. `delimiter` and `encoding` are
+    detected where they are None."""
 
     strict: bool = False
     needs_labels: bool = True  # False for inputs to predict, where a missing label is not a problem
-    format: CsvFormat = CsvFormat()
+    delimiter: str | None = None
+    encoding: str | None = None
     requested: RequestedColumns = RequestedColumns()
     problems: Problems = field(default_factory=Problems)
     messages: list[str] = field(default_factory=list)
@@ -87,22 +68,30 @@ class Notes:
     places: dict[tuple[str, str], str] = field(default_factory=dict)  # (split, key) to place in the file
     roles: dict[str, str] = field(default_factory=dict)  # column of the text, pair, label and key
 
+    def __post_init__(self) -> None:
+        if self.delimiter in ("tab", "\\t"):
+            self.delimiter = "\t"
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+            raise ValueError(f"delimiter= must be a single character or 'tab', not {self.delimiter!r}")
+        try:
+            codecs.lookup("utf-8" if self.encoding is None else self.encoding)
+        except LookupError:
+            raise ValueError(
+                f"encoding={self.encoding!r} is unknown: use a codec such as utf-8, utf-16, cp949 or cp1252"
+            ) from None
+
     @classmethod
     def of(
         cls,
-        text: str | None = None,
-        pair: str | None = None,
-        label: str | None = None,
-        delimiter: str | None = None,
-        encoding: str | None = None,
-        strict: bool = False,
         *,
         needs_labels: bool = True,
         trained_columns: Mapping[str, str] | None = None,
+        **reading: Unpack[ReadingOptions],
     ) -> "Notes":
-        """For `ReadingOptions`."""
-        columns = RequestedColumns(text, pair, label, trained_columns or {})
-        return cls(strict, needs_labels, CsvFormat(delimiter, encoding), columns)
+        """For what a user says about data."""
+        columns = {role: reading.pop(role, None) for role in ("text", "pair", "label")}
+        requested = RequestedColumns(**columns, trained_columns=trained_columns or {})
+        return cls(**reading, needs_labels=needs_labels, requested=requested)
 
     def add_problem(self, kind: str, file: str, place: str = "", detail: str = "", count: int = 1) -> None:
         if self.strict:

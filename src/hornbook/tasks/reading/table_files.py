@@ -131,7 +131,7 @@ def _open_delimited(path: Path, suffix: str, notes: Notes, num_bytes: int) -> _O
 def _dialect_of(text: str, suffix: str, file: str, notes: Notes, is_truncated: bool) -> tuple[Dialect, bool]:
     """The dialect of a .csv or .tsv file, which is logged if it is not the default of the suffix, and whether quotes
     are ordinary characters. With `is_truncated`, the text is the beginning of the file."""
-    requested = notes.format.delimiter
+    requested = notes.delimiter
     default = Dialect("\t" if suffix == ".tsv" else ",")
     header = text.partition("\n")[0]
     if (

@@ -61,7 +61,7 @@ def _blocks(path: Path, num_bytes: int) -> Iterator[bytes]:
 def _encoding_of(path: Path, notes: Notes) -> str:
     """The requested encoding, or the one that is detected in the first block that is not UTF-8."""
     detected = next((found for data in _blocks(path, BLOCK_BYTES) if (found := encoding_of(data)) != UTF_8), UTF_8)
-    requested = notes.format.encoding
+    requested = notes.encoding
     if requested is None:
         if detected != UTF_8:
             notes.log(f"{path}: encoding {detected} (detected; encoding= overrides it)")
@@ -81,11 +81,10 @@ def _decoded_as(encoding: str, data: bytes, file: str, notes: Notes, first_line:
     try:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeError as error:
-        if notes.format.encoding is None:
+        if notes.encoding is None:
             return decoded(data, file, "", notes, first_line)
         raise ValueError(
-            f"{file} cannot be decoded as encoding={notes.format.encoding!r} ({error}): give the right one, or leave "
-            "it out"
+            f"{file} cannot be decoded as encoding={notes.encoding!r} ({error}): give the right one, or leave it out"
         ) from None
 
 

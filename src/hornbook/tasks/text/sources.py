@@ -88,12 +88,12 @@ def _item(task: TextTask, example: Example) -> Item | None:
     if prompt is None:
         name = task.source.known
         raise ValueError(f"{name} is a tagging task, which cannot be prompted: choose another source.known")
-    fields = {name: as_text(value) for name, value in prompt.fields.items()}
-    answers = tuple(map(as_text, prompt.answers))
+    fields, answers, choices = prompt
+    fields, answers = {name: as_text(value) for name, value in fields.items()}, tuple(map(as_text, answers))
     if not answers:
         return None
-    if task.choices.from_example and prompt.choices:
-        return Item(example.key, fields, answers, prompt.choices)
+    if task.choices.from_example and choices:
+        return Item(example.key, fields, answers, choices)
     return _labelled(task, example.key, fields, answers)
 
 
