@@ -5,10 +5,9 @@ import io
 
 import pytest
 from task_files import counts, write
-from test_reading_inputs import spec_of
+from test_reading_inputs import read_inputs, spec_of
 
 from hornbook.data.text_encoding import encoding_of
-from hornbook.tasks.reading.inputs import read_inputs
 from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
 

@@ -9,9 +9,13 @@ from hornbook.tasks.kinds.choice import Choice
 from hornbook.tasks.kinds.classification import Classification
 from hornbook.tasks.kinds.spans import Spans
 from hornbook.tasks.kinds.tagging import Tagging
-from hornbook.tasks.reading.inputs import as_examples, read_input_rows, read_inputs
+from hornbook.tasks.reading.inputs import as_examples, read_input_rows
 from hornbook.tasks.reading.tagging import words_of
 from hornbook.tasks.spec import TaskSpec
+
+
+def read_inputs(*arguments, **options):
+    return [row.example for row in read_input_rows(*arguments, **options)]
 
 
 def spec_of(name: str, **more) -> TaskSpec:
