@@ -88,13 +88,15 @@ def test_the_same_answer_alone_as_in_a_batch(client, folders):
 
 
 def test_pictures(client):
-    assert [cell["text"] for cell in ask(client, "/show/tokens", text="the river")["strips"][0]["cells"]][1] == "the"
-    assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["strips"]) == 3
+    assert [cell["text"] for cell in ask(client, "/show/tokens", text="the river")["token_rows"][0]["cells"]][
+        1
+    ] == "the"
+    assert len(ask(client, "/show/masking", text="the river of bread", num=3, unit="word")["token_rows"]) == 3
     assert ask(client, "/show/attention", model="gpt", text="the river")["attention"]["num_layers"] == 2
     assert ask(client, "/show/answer", question="the", passage="the river")["tables"][0]["headings"][1] == "start"
     texts = {"text": "the river", "pair": "bread"}
     for name, first, last in (("first", "[CLS]", "[SEP]"), ("gpt", "_start_", "_classify_")):
-        cells = ask(client, "/show/forms", model=name, **texts)["strips"][1]["cells"]
+        cells = ask(client, "/show/forms", model=name, **texts)["token_rows"][1]["cells"]
         assert (cells[0]["text"], cells[-1]["text"]) == (first, last)
 
 
@@ -132,7 +134,7 @@ def test_pictures_in_korean(client):
     ):
         found = ask(client, path, language="ko", **body)
         headings = [each for table in found["tables"] for each in table["headings"] if each]
-        labels = [strip["label"] for strip in found["strips"]]
+        labels = [token_row["label"] for token_row in found["token_rows"]]
         labels += [table["title"] for table in found["tables"] if table["title"]]
         labels += [row[0] for table in found["tables"] for row in table["rows"] if path == "/show/parameters"]
         for text in (found["title"], *found["notes"], *headings, *labels, *found["legend"].values()):

@@ -29,7 +29,7 @@ def test_the_report_shows_the_probabilities_of_show_answer(answering):
         assert [token[2:] for token in each["tokens"]] == [
             pytest.approx(np.array(its) / 100, abs=6e-4) for its in shown
         ]
-        marked = [cell.text for cell in picture.strips[0].cells if cell.mark == "answer"]
+        marked = [cell.text for cell in picture.token_rows[0].cells if cell.mark == "answer"]
         assert marked == each["answer"].split()
 
 
@@ -46,7 +46,7 @@ def test_answers(answering):
     predictor = load_predictor(answering)
     picture = show_answer(predictor, "the garden", "the river and a bridge")
     answer = predictor.predict([("the garden", "the river and a bridge")])[0]
-    marked = [cell.text for cell in picture.strips[0].cells if cell.mark == "answer"]
+    marked = [cell.text for cell in picture.token_rows[0].cells if cell.mark == "answer"]
     assert marked == answer.answer.split() and len(picture.tables[0].rows) == 5
     assert all(0 <= float(cell.rstrip("%")) <= 100 for row in picture.tables[0].rows for cell in row[1:])
     assert len(picture.notes) == 2

@@ -11,7 +11,7 @@ from hornbook.batch import pack
 from hornbook.cli.showing import split_models
 from hornbook.inference.attention import attentions_of
 from hornbook.show.attention import show_all_attention, show_attention
-from hornbook.show.picture import write_picture
+from hornbook.show.visualization import write_visualization
 
 TEXT = "the river and the garden of the teacher"
 
@@ -34,7 +34,9 @@ def test_attention(tiny_run, tmp_path):
     assert values[0] / 255 == pytest.approx(weights_HSS.numpy(), abs=0.5 / 255 + 1e-6)
     with pytest.raises(ValueError, match=r"give one of 1 to \d+"):
         show_all_attention(models, "the river " * 100)
-    page = write_picture(tmp_path / "page.html", show_all_attention(models, "<b>the river")).read_text(encoding="utf-8")
+    page = write_visualization(tmp_path / "page.html", show_all_attention(models, "<b>the river")).read_text(
+        encoding="utf-8"
+    )
     assert 'id="layer"' in page and "<b>the" not in page and "http" not in page
 
 

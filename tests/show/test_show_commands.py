@@ -22,8 +22,8 @@ from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.show.masking import LAYOUTS, show_example, show_masking, show_replaced
 from hornbook.show.parameters import parameter_table, sharing_totals, show_parameters
-from hornbook.show.picture import show_forms, show_tokens
 from hornbook.show.translations import LEGEND, PARTS, WORDS
+from hornbook.show.visualization import show_forms, show_tokens
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.training import train_tokenizer
 
@@ -35,8 +35,8 @@ def tokenizer(tiny_tokenizer) -> Tokenizer:
     return Tokenizer.load(tiny_tokenizer)
 
 
-def texts(strip) -> list[str]:
-    return [cell.text for cell in strip.cells]
+def texts(token_row) -> list[str]:
+    return [cell.text for cell in token_row.cells]
 
 
 def test_tokens_of_a_pair(tokenizer):
@@ -45,7 +45,7 @@ def test_tokens_of_a_pair(tokenizer):
     rows = picture.tables[0].rows
     assert [row[2] for row in rows] == encoded.ids and [row[3] for row in rows] == encoded.segments
     assert [row[0] for row in rows] == list(range(len(encoded.ids)))
-    marks = {cell.text: (cell.mark, cell.note) for cell in picture.strips[0].cells}
+    marks = {cell.text: (cell.mark, cell.note) for cell in picture.token_rows[0].cells}
     assert marks["[UNK]"] == ("unknown", "☃") and marks["[CLS]"][0] == "special" and marks["river"] == ("", "")
     assert [row[4] for row in rows if row[5] != "special"] == ["the", "river", "a", "☃", "bridge"]
     assert "unknown" in picture.legend and picture.notes[1].startswith("1 of the tokens stands for")
@@ -54,7 +54,7 @@ def test_tokens_of_a_pair(tokenizer):
 
 def test_words_in_pieces_and_korean(tokenizer):
     picture = show_tokens(tokenizer, "riverbridge")
-    pieces = [cell for cell in picture.strips[0].cells if cell.mark == "piece"]
+    pieces = [cell for cell in picture.token_rows[0].cells if cell.mark == "piece"]
     assert pieces and f"{len(pieces) + 3} tokens of 1 word, from" in picture.notes[0]
     said = [row[4] for row in show_tokens(tokenizer, KOREAN).tables[0].rows]
     assert "".join(said) == KOREAN.replace(" ", "")
@@ -68,19 +68,19 @@ def test_the_text_of_a_byte_level_token():
 
 def test_bytes_are_shown_as_text():
     tokenizer = train_tokenizer([KOREAN] * 20, vocab_size=400, kind="bpe")
-    assert "한국어" in "".join(texts(show_tokens(tokenizer, "한국어").strips[0])).replace("Ġ", "")
+    assert "한국어" in "".join(texts(show_tokens(tokenizer, "한국어").token_rows[0])).replace("Ġ", "")
 
 
 def test_masking_is_that_of_pretraining(tokenizer):
     picture = show_masking(tokenizer, TEXT, settings=MaskingSettings(probability=0.3), num=200)
     encoded = tokenizer.encode(TEXT)
-    cells = [cell for strip in picture.strips for cell in strip.cells]
+    cells = [cell for token_row in picture.token_rows for cell in token_row.cells]
     chosen = [cell for cell in cells if cell.note]
-    assert len(picture.strips) == 200 and len(chosen) == 200 * round(0.3 * len(encoded.ids))
+    assert len(picture.token_rows) == 200 and len(chosen) == 200 * round(0.3 * len(encoded.ids))
     shares = {name: sum(cell.mark == name for cell in chosen) / len(chosen) for name in ("masked", "random", "kept")}
     assert shares == pytest.approx({"masked": 0.8, "random": 0.1, "kept": 0.1}, abs=0.05)
-    for strip in picture.strips:
-        restored = [cell.note or cell.text for cell in strip.cells]
+    for token_row in picture.token_rows:
+        restored = [cell.note or cell.text for cell in token_row.cells]
         assert restored == [tokenizer.token(number) for number in encoded.ids]
     for cell in chosen:
         assert (cell.text == "[MASK]") == (cell.mark == "masked") and (cell.mark == "kept") == (cell.text == cell.note)
@@ -88,10 +88,12 @@ def test_masking_is_that_of_pretraining(tokenizer):
 
 def test_whole_words_are_masked_together(tokenizer):
     text = "riverbridge gardenbread silverriver"
-    strips = show_masking(tokenizer, text, settings=MaskingSettings(probability=0.4, unit="word"), num=20).strips
+    token_rows = show_masking(
+        tokenizer, text, settings=MaskingSettings(probability=0.4, unit="word"), num=20
+    ).token_rows
     words = tokenizer.encode(text).word_ids
-    for strip in strips:
-        chosen = [bool(cell.note) for cell in strip.cells]
+    for token_row in token_rows:
+        chosen = [bool(cell.note) for cell in token_row.cells]
         by_word = {word: {hit for hit, its in zip(chosen, words, strict=True) if its == word} for word in words}
         assert all(len(hits) == 1 for hits in by_word.values())
 
@@ -107,13 +109,13 @@ def test_masking_needs_words_and_a_mask_token(tokenizer):
 def test_examples(tiny_corpus, tokenizer, layout):
     picture = show_example(tiny_corpus, layout, length=32, number=2)
     if layout == "documents":
-        cells = picture.strips[0].cells
-        assert [cell.note for cell in cells[:-1]] == texts(picture.strips[0])[1:]
+        cells = picture.token_rows[0].cells
+        assert [cell.note for cell in cells[:-1]] == texts(picture.token_rows[0])[1:]
         return
-    tokens = [text for strip in picture.strips for text in texts(strip)]
+    tokens = [text for token_row in picture.token_rows for text in texts(token_row)]
     assert tokens[0] == "[CLS]" and tokens[-1] == "[SEP]" and len(tokens) <= 32
-    assert len(picture.strips) == (1 if layout == "full-sentences" else 2)
-    num = sum(bool(cell.note) for strip in picture.strips for cell in strip.cells)
+    assert len(picture.token_rows) == (1 if layout == "full-sentences" else 2)
+    num = sum(bool(cell.note) for token_row in picture.token_rows for cell in token_row.cells)
     assert f"{len(tokens)} tokens, {num} of them predicted" in picture.notes
 
 
@@ -124,13 +126,13 @@ def test_an_unknown_layout_is_refused(tiny_corpus):
 
 def test_forms_of_tasks(tokenizer):
     gpt = show_forms(tokenizer.without_special_tokens(), "the river", "a garden", is_gpt=True)
-    forms = {strip.label.partition(" (")[0]: texts(strip) for strip in gpt.strips}
+    forms = {token_row.label.partition(" (")[0]: texts(token_row) for token_row in gpt.token_rows}
     assert forms["classification"] == ["_start_", "the", "river", "_classify_"]
     assert forms["similarity, second order"] == ["_start_", "a", "garden", "_delimiter_", "the", "river", "_classify_"]
     encoder = show_forms(tokenizer, "the river", "a garden", is_gpt=False)
-    assert texts(encoder.strips[1]) == ["[CLS]", "the", "river", "[SEP]", "a", "garden", "[SEP]"]
-    for strip in (*gpt.strips, *encoder.strips):
-        assert ":" not in strip.label and "." not in texts(strip), strip.label
+    assert texts(encoder.token_rows[1]) == ["[CLS]", "the", "river", "[SEP]", "a", "garden", "[SEP]"]
+    for token_row in (*gpt.token_rows, *encoder.token_rows):
+        assert ":" not in token_row.label and "." not in texts(token_row), token_row.label
 
 
 def test_a_gpt_is_not_masked(hornbook, tiny_tokenizer, tiny_run, one_way, tmp_path):
@@ -170,8 +172,8 @@ def test_several_texts_are_judged_as_each_alone(electra):
 
 def test_masked_generated_judged(electra):
     picture = show_replaced(electra, TEXT, num=2, probability=0.4)
-    assert "its generator" in picture.notes[0] and len(picture.strips) == 6
-    for masked, generated, judged in zip(*(picture.strips[i::3] for i in range(3)), strict=True):
+    assert "its generator" in picture.notes[0] and len(picture.token_rows) == 6
+    for masked, generated, judged in zip(*(picture.token_rows[i::3] for i in range(3)), strict=True):
         assert texts(generated) == texts(judged)
         for before, after in zip(masked.cells, generated.cells, strict=True):
             assert (after.mark == "replaced") == bool(before.note) and after.note == before.note
@@ -273,7 +275,7 @@ def test_a_text_in_the_place_of_a_model(hornbook):
 
 def test_commands(hornbook, tiny_run, tiny_corpus, tmp_path):
     said = hornbook("show", "masking", tiny_run, TEXT, "--json", "--html", tmp_path / "masking.html")
-    assert said.status == 0 and len(said.answer["strips"]) == 5
+    assert said.status == 0 and len(said.answer["token_rows"]) == 5
     assert "[MASK]" in (tmp_path / "masking.html").read_text(encoding="utf-8")
     assert "[MASK](" in hornbook("show", "masking", tiny_run, TEXT).stdout
     assert "label" in hornbook("show", "example", tiny_corpus, "--length", 32).stdout
@@ -340,6 +342,6 @@ def test_forgotten_texts_and_misspelt_presets_get_a_hint(hornbook, tiny_run):
 
 def test_copies_and_the_index_of_an_example(hornbook, tiny_corpus):
     said = hornbook("show", "masking", "The cat sat.", "--copies", 2, "--json")
-    assert [len(said.answer["strips"])] == [2]
+    assert [len(said.answer["token_rows"])] == [2]
     one, other = (hornbook("show", "example", tiny_corpus, "--index", i).out for i in (0, 1))
     assert one != other

@@ -11,7 +11,7 @@ from hornbook.cli.options import FOLDER_OR_NAME, MODEL, Device, Seed, argument, 
 from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:
-    from hornbook.show.picture import Picture
+    from hornbook.show.visualization import Visualization
     from hornbook.text.tokenizer import Tokenizer
 
 show_app = typer.Typer(
@@ -124,56 +124,56 @@ def open_tokenizer(model: str | None, text: str) -> "Tokenizer":
     return Tokenizer.load(open_folder(model, text))
 
 
-def print_picture(picture: "Picture", html: Path | None, drawn: "Picture | None" = None) -> None:
-    """Prints a picture, and writes it, or `drawn` in its place, to an HTML file."""
+def print_visualization(shown: "Visualization", html: Path | None, drawn: "Visualization | None" = None) -> None:
+    """Prints a visualization, and writes it, or `drawn` in its place, to an HTML file."""
     from rich.text import Text
 
-    from hornbook.show.picture import write_picture
+    from hornbook.show.visualization import write_visualization
 
-    for note in picture.notes:
+    for note in shown.notes:
         print_result(note)
-    for strip in picture.strips:
-        line = Text(f"{strip.label}: ")
-        for cell in strip.cells:
+    for token_row in shown.token_rows:
+        line = Text(f"{token_row.label}: ")
+        for cell in token_row.cells:
             note = f"({cell.note})" if cell.note else ""
             line.append(cell.text + note, STYLES.get(cell.mark, "")).append(" ")
         result_console.print(line)
-    for grid in picture.tables:
+    for grid in shown.tables:
         print_result("")
         if grid.title:
             print_result(grid.title)
         table(grid.rows, grid.headings if any(grid.headings) else ())
-    if picture.legend:
+    if shown.legend:
         legend = Text()
-        for mark, meaning in picture.legend.items():
+        for mark, meaning in shown.legend.items():
             legend.append(f"{mark}: ", STYLES.get(mark, "")).append(f"{meaning}   ")
         print_result("")
         result_console.print(legend)
     if html is not None:
-        log(f"written to {write_picture(html, drawn or picture)}")
-    print_json(picture.to_dict())
+        log(f"written to {write_visualization(html, drawn or shown)}")
+    print_json(shown.to_dict())
 
 
 @show_app.command("tokens", epilog='Example: hornbook show tokens "The unbelievable hornbook." "A second text."')
 def tokens(arguments: Texts, html: Html = None) -> None:
     """Show the tokens of a text or a pair: pieces, ids, positions, segments, unknown words."""
-    from hornbook.show.picture import show_tokens
+    from hornbook.show.visualization import show_tokens
 
     model, text, pair = split_texts(arguments)
-    print_picture(show_tokens(open_tokenizer(model, text), text, pair), html)
+    print_visualization(show_tokens(open_tokenizer(model, text), text, pair), html)
 
 
 @show_app.command("forms", epilog='Example: hornbook show forms "The river is wide." "The river is narrow."')
 def forms(arguments: Texts, html: Html = None) -> None:
     """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
     from hornbook.files import read_json_if_exists
-    from hornbook.show.picture import show_forms
+    from hornbook.show.visualization import show_forms
 
     model, text, pair = split_texts(arguments)
     if pair is None:
         raise ValueError("the forms of tasks need a second text: give two sentences")
     is_gpt = "gpt" in str(read_json_if_exists(open_folder(model, text) / "config.json").get("model_type"))
-    print_picture(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html)
+    print_visualization(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html)
 
 
 @show_app.command("masking", epilog='Example: hornbook show masking "The cat sat on the mat." --unit word')
@@ -197,7 +197,7 @@ def masking(
         kind = "a GPT" if is_gpt else "a left-to-right model"
         raise ValueError(f"{model} is {kind}, which predicts the next token and masks none: give an encoder such as en")
     settings = MaskingSettings(probability=probability, unit=unit)
-    print_picture(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html)
+    print_visualization(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html)
 
 
 @show_app.command("replaced", epilog='Example: hornbook show replaced "The chef cooked the meal for the guests."')
@@ -220,7 +220,7 @@ def replaced(
     loaded = hornbook.load(open_folder(model, text), device=device)
     if not isinstance(loaded, EncoderModel):
         raise ValueError(f"{model} is a GPT, which has no masks: give an ELECTRA")
-    print_picture(show_replaced(loaded, text, num, probability, seed), html)
+    print_visualization(show_replaced(loaded, text, num, probability, seed), html)
 
 
 @show_app.command("example", epilog="Example: hornbook show example corpus --layout sop --index 3")
@@ -239,7 +239,7 @@ def example(
     from hornbook.show.masking import show_example
 
     settings = MaskingSettings(probability=probability, unit=unit)
-    print_picture(show_example(corpus, layout, length, number, settings, seed), html)
+    print_visualization(show_example(corpus, layout, length, number, settings, seed), html)
 
 
 @show_app.command("attention", epilog='Example: hornbook show attention "The cat sat." --layer 3 --html attention.html')
@@ -257,7 +257,7 @@ def attention(
     models, text, pair = split_models(arguments)
     loaded = [(model, hornbook.load(open_folder(model, text), device=device)) for model in models or [None]]
     drawn = None if html is None else show_all_attention(loaded, text, pair)
-    print_picture(show_attention(loaded, text, pair, layer, head), html, drawn)
+    print_visualization(show_attention(loaded, text, pair, layer, head), html, drawn)
 
 
 @show_app.command("parameters", epilog="Example: hornbook show parameters albert-base")
@@ -265,7 +265,7 @@ def parameters(model: argument(str, "A preset, or a model."), html: Html = None)
     """Show where the parameters of a preset or a model are, by part, and what sharing layers would save."""
     from hornbook.show.parameters import show_parameters
 
-    print_picture(show_parameters(model), html)
+    print_visualization(show_parameters(model), html)
 
 
 @show_app.command("answer", epilog='Example: hornbook show answer runs/squad "Who?" "Ada wrote it."')
@@ -280,4 +280,4 @@ def answer(
     from hornbook.inference.predictor import load_predictor
     from hornbook.show.answers import show_answer
 
-    print_picture(show_answer(load_predictor(model, device), question, passage), html)
+    print_visualization(show_answer(load_predictor(model, device), question, passage), html)

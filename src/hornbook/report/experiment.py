@@ -7,7 +7,7 @@ from hornbook.files import read_json, write_text
 from hornbook.report import formatting
 from hornbook.report.rendering import Table, render, write_page
 
-RESULTS, PICTURE = "results.json", "score-by-flops.png"
+RESULTS, PLOT_FILE = "results.json", "score-by-flops.png"
 BADGES = {"holds": "finished", "does not hold at this scale": "unfinished"}
 UNEVEN = 0.02  # arms whose FLOPs deviate by more than this fraction are listed
 
@@ -21,7 +21,7 @@ def write_experiment_page(folder: str | Path) -> Path:
     results = read_json(folder / RESULTS)
     image, is_whole = None, results["num_done"] == results["num_jobs"]
     if results["scores"]:
-        image = render_png(score_figure(results), "Score against FLOPs, one line per arm", folder / PICTURE)
+        image = render_png(score_figure(results), "Score against FLOPs, one line per arm", folder / PLOT_FILE)
     both = {
         "results": results,
         "notes": notes(results),
@@ -39,7 +39,7 @@ def write_experiment_page(folder: str | Path) -> Path:
         results["title"],
         state="finished" if is_whole else f"{results['num_done']} of {results['num_jobs']} jobs",
         badges=BADGES,
-        picture=image,
+        plot=image,
         **both,
     )
 

@@ -60,7 +60,7 @@ def _layout(paths: list[dict[str, Any]]) -> dict[str, Any]:
     return {"boxes": boxes, "lines": lines, **sizes, "box_width": BOX_WIDTH, "box_height": BOX_HEIGHT}
 
 
-def with_pictures(explanation: dict[str, Any]) -> dict[str, Any]:
+def with_drawn_paths(explanation: dict[str, Any]) -> dict[str, Any]:
     """An explanation, as `Explanation.to_dict` has it, whose answers have `drawn`, their paths as SVG (None without
     paths), and `num_paths`; at most `MAX_LISTED` of their paths remain."""
     choices = [
@@ -77,6 +77,6 @@ def with_pictures(explanation: dict[str, Any]) -> dict[str, Any]:
 
 def write_explanation(path: Path, explanation: dict[str, Any], run: str) -> Path:
     """Writes the page of an explanation, as `Explanation.to_dict` has it."""
-    found = with_pictures(explanation)
+    found = with_drawn_paths(explanation)
     write_text(path, render("explained.html", title=found["answer"], found=found, run=run))
     return path

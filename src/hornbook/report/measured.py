@@ -9,7 +9,7 @@ from hornbook.files import read_json, read_json_if_exists, refusing_damage
 from hornbook.report import formatting
 from hornbook.report.rendering import Table, write_page
 
-COMPARISON_FILE, PICTURE, EXPORT_FILE = "comparison.json", "comparison.png", "export.json"
+COMPARISON_FILE, PLOT_FILE, EXPORT_FILE = "comparison.json", "comparison.png", "export.json"
 KINDS = {"torch": "Hornbook", "onnx": "ONNX", "onnx-int8": "ONNX, int8"}
 
 
@@ -26,7 +26,7 @@ def write_comparison_page(folder: Path) -> Path:
         "comparison.html",
         f"Comparison of {len(record['rows'])} models",
         notes=record.get("notes", []),
-        picture=render_png(comparison_figure(record), title(record), folder / PICTURE),
+        plot=render_png(comparison_figure(record), title(record), folder / PLOT_FILE),
         table=comparison_table(record),
         how_measured=how_measured(record),
     )

@@ -9,7 +9,7 @@ from hornbook.lifecycle.run_folder import SCORES
 from hornbook.report import formatting
 from hornbook.report.rendering import Table, write_page
 
-PICTURE = "score-by-shots.png"
+PLOT_FILE = "score-by-shots.png"
 NUM_SAMPLES = 3  # questions shown per number of examples
 
 
@@ -21,7 +21,7 @@ def write_prompted_page(folder: Path) -> Path:
     scores = read_json(folder / SCORES)
     image, is_whole = None, scores["done"] == scores["runs"]
     if scores["points"]:
-        image = render_png(shots_figure(scores), "Score by number of examples in the prompt", folder / PICTURE)
+        image = render_png(shots_figure(scores), "Score by number of examples in the prompt", folder / PLOT_FILE)
     files = sorted((folder / "predictions").glob("*-seed-0.jsonl"))
     return write_page(
         folder,
@@ -31,7 +31,7 @@ def write_prompted_page(folder: Path) -> Path:
         about=f"{scores['model']} · {formatting.counted(scores['questions'], 'question')} · {scores['data']}",
         state="finished" if is_whole else f"{scores['done']} of {scores['runs']} runs",
         warning=degenerate_note(scores),
-        picture=image,
+        plot=image,
         table=score_table(scores),
         samples={file.stem: list(islice(read_json_lines(file), NUM_SAMPLES)) for file in files},
     )

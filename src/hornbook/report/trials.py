@@ -107,10 +107,10 @@ def several_sections(folder: Path) -> dict[str, dict | None]:
         and {
             "title": TITLES.get(str(trials.contents.get("kind")), "Trials"),
             "summary": summary(trials),
-            "picture": draw(folder, trials),
+            "plot": draw(folder, trials),
             "table": trials_table(trials),
         },
-        "curve": curve and {"picture": draw(folder, curve), "table": curve_table(curve)},
+        "curve": curve and {"plot": draw(folder, curve), "table": curve_table(curve)},
     }
 
 

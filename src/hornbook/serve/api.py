@@ -20,7 +20,7 @@ from hornbook.serve.schemas import MAX_ITEMS, MODEL_ROUTES
 from hornbook.show.answers import show_answer
 from hornbook.show.attention import show_all_attention
 from hornbook.show.masking import show_masking, show_replaced
-from hornbook.show.picture import Picture, show_forms, show_tokens
+from hornbook.show.visualization import Visualization, show_forms, show_tokens
 
 T = TypeVar("T")
 INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up
@@ -211,12 +211,12 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
     app.include_router(routes)
 
 
-def add_picture_routes(app: FastAPI, server: ServerState) -> None:
+def add_show_routes(app: FastAPI, server: ServerState) -> None:
     """The pictures of `hornbook show`."""
     routes = APIRouter(tags=["show"], responses=MODEL_ROUTES)
 
     async def drawn(
-        request: Request, model: ServedModel, key: Hashable, item: tuple, draw: Callable[..., Picture]
+        request: Request, model: ServedModel, key: Hashable, item: tuple, draw: Callable[..., Visualization]
     ) -> dict[str, Any]:
         """The picture that `draw` makes of the texts in `item`; items with the same key are drawn together."""
         drawn = await server.run_request(
@@ -224,14 +224,14 @@ def add_picture_routes(app: FastAPI, server: ServerState) -> None:
         )
         return drawn[0]
 
-    @routes.post("/show/tokens", response_model=schemas.Picture)
+    @routes.post("/show/tokens", response_model=schemas.Visualization)
     async def tokens(body: schemas.ShowText, request: Request) -> dict[str, Any]:
         """The tokens of a text or pair."""
         model = server.find(body.model, "tokens")
         draw = partial(show_tokens, model.tokenizer, language=body.language)
         return await drawn(request, model, ("tokens", body.language), (body.text, body.pair or None), draw)
 
-    @routes.post("/show/masking", response_model=schemas.Picture)
+    @routes.post("/show/masking", response_model=schemas.Visualization)
     async def masking(body: schemas.ShowMasking, request: Request) -> dict[str, Any]:
         """A text masked several times."""
         model = server.find(body.model, "masking")
@@ -240,7 +240,7 @@ def add_picture_routes(app: FastAPI, server: ServerState) -> None:
         draw = partial(show_masking, model.tokenizer, **options)
         return await drawn(request, model, ("masking", *options.values()), (body.text, body.pair or None), draw)
 
-    @routes.post("/show/replaced", response_model=schemas.Picture)
+    @routes.post("/show/replaced", response_model=schemas.Visualization)
     async def replaced(body: schemas.ShowReplaced, request: Request) -> dict[str, Any]:
         """A text masked, filled in by the generator and judged by the discriminator."""
         model = server.find(body.model, "replaced")
@@ -248,27 +248,27 @@ def add_picture_routes(app: FastAPI, server: ServerState) -> None:
         draw = partial(show_replaced, model.loaded, **options)
         return await drawn(request, model, secrets.token_hex(8), (body.text,), draw)
 
-    @routes.post("/show/attention", response_model=schemas.Picture)
+    @routes.post("/show/attention", response_model=schemas.Visualization)
     async def attention(body: schemas.ShowText, request: Request) -> dict[str, Any]:
         """The attention of every layer and head."""
         model = server.find(body.model, "attention")
         draw = partial(show_all_attention, [(model.name, model.loaded)], language=body.language)
         return await drawn(request, model, ("attention", body.language), (body.text, body.pair or None), draw)
 
-    @routes.post("/show/forms", response_model=schemas.Picture)
+    @routes.post("/show/forms", response_model=schemas.Visualization)
     async def forms(body: schemas.ShowForms, request: Request) -> dict[str, Any]:
         """Two texts as the model reads them in each kind of task; a GPT gets GPT-1's forms."""
         model = server.find(body.model, "forms")
         draw = partial(show_forms, model.tokenizer, is_gpt=model.is_gpt, language=body.language)
         return await drawn(request, model, ("forms", body.language), (body.text, body.pair), draw)
 
-    @routes.post("/show/parameters", response_model=schemas.Picture)
-    async def parameters(body: schemas.PictureRequest) -> dict[str, Any]:
+    @routes.post("/show/parameters", response_model=schemas.Visualization)
+    async def parameters(body: schemas.ShowRequest) -> dict[str, Any]:
         """The parameters of the model by part."""
         model = server.find(body.model, "parameters")
         return await asyncio.to_thread(model.show_parameters, body.language)
 
-    @routes.post("/show/answer", response_model=schemas.Picture)
+    @routes.post("/show/answer", response_model=schemas.Visualization)
     async def answer(body: schemas.ShowAnswer, request: Request) -> dict[str, Any]:
         """The start and end probabilities of every token of a passage."""
         model = server.find(body.model, "predict", "spans")

@@ -20,7 +20,7 @@ from hornbook.interop.hub import HANGUL, model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.gpt import Gpt
 from hornbook.nn.int8 import WeightFormat
-from hornbook.report.explained import with_pictures
+from hornbook.report.explained import with_drawn_paths
 from hornbook.serve.engine import BatchEngine, Engine, GenerationEngine
 from hornbook.show.parameters import network_parameters, on_meta_device
 from hornbook.show.translations import Language
@@ -120,7 +120,7 @@ class ServedModel:
         return self.predictor.describe(items, self.predictor.predict_all(items))
 
     def explain(self, items: list[tuple[str, list[str], str | None]]) -> list[dict]:
-        return [with_pictures(explain(self.predictor, *item).to_dict()) for item in items]
+        return [with_drawn_paths(explain(self.predictor, *item).to_dict()) for item in items]
 
     def show_parameters(self, language: Language) -> dict:
         return network_parameters(on_meta_device(self.loaded.model), self.name, language).to_dict()

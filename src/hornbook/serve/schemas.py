@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from hornbook.inference.encoder import DetectedWord, MaskPrediction
-from hornbook.show.picture import PictureTable, Strip
 from hornbook.show.translations import Language
+from hornbook.show.visualization import TitledTable, TokenRow
 
 MAX_ITEMS = 2048  # per request
 MAX_API_SEED = 2**31
@@ -18,7 +18,7 @@ MAX_API_SEED = 2**31
 Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
 Probability = Annotated[float, Field(ge=0, le=1)]
-PictureLanguage = Annotated[Language, Field(description="Of the notes and headings of the picture.")]
+ShownLanguage = Annotated[Language, Field(description="Of the notes and headings of the picture.")]
 
 
 # ---- requests
@@ -73,20 +73,20 @@ class Explain(Body):
     context: Annotated[str | None, Field(description="A text before the question.")] = None
 
 
-class PictureRequest(Body):
-    language: PictureLanguage = "en"
+class ShowRequest(Body):
+    language: ShownLanguage = "en"
 
 
-class ShowAnswer(Question, PictureRequest):
+class ShowAnswer(Question, ShowRequest):
     pass
 
 
-class ShowText(PictureRequest):
+class ShowText(ShowRequest):
     text: Text
     pair: str | None = None
 
 
-class ShowReplaced(PictureRequest):
+class ShowReplaced(ShowRequest):
     text: Text
     probability: Annotated[float, Field(gt=0, lt=1)] = 0.15
     num: Annotated[int, Field(ge=1, le=50)] = 5
@@ -203,13 +203,13 @@ class TaggedTexts(Result):
     texts: list[TaggedWords]
 
 
-class Picture(BaseModel):
+class Visualization(BaseModel):
     """As `hornbook show` prints it."""
 
     title: str
     notes: list[str]
-    strips: list[Strip]
-    tables: list[PictureTable]
+    token_rows: list[TokenRow]
+    tables: list[TitledTable]
     attention: dict[str, Any] | None
     language: Language
     legend: dict[str, str]

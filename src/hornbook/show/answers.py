@@ -4,14 +4,14 @@ import contextlib
 from functools import partial
 
 from hornbook.inference.predictor import Predictor
-from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
 from hornbook.show.translations import Language, translate
+from hornbook.show.visualization import Cell, TitledTable, TokenRow, Visualization, readable_token
 from hornbook.tasks.evaluation import run_model
 from hornbook.tasks.records import SpanExample
 from hornbook.tasks.windows import token_probabilities
 
 
-def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Picture:
+def show_answer(predictor: Predictor, question: str, passage: str, language: Language = "en") -> Visualization:
     """The tokens of the passage with the probability that the answer starts and ends there, and the answer. The
     probabilities are those of one model, so an ensemble is refused."""
     if predictor.task.kind != "spans":
@@ -41,5 +41,5 @@ def show_answer(predictor: Predictor, question: str, passage: str, language: Lan
         message("found answer", answer=answer.answer) if answer.answer else message("no answer"),
         message("threshold", score=score, threshold=threshold, start=start_none, end=end_none),
     ]
-    table = PictureTable("", (message("token"), message("start"), message("end")), rows)
-    return Picture(message("answer"), notes, [Strip(message("passage"), cells)], [table], language=language)
+    table = TitledTable("", (message("token"), message("start"), message("end")), rows)
+    return Visualization(message("answer"), notes, [TokenRow(message("passage"), cells)], [table], language=language)

@@ -15,8 +15,8 @@ from hornbook.batch import Batch, pack
 from hornbook.config import checked
 from hornbook.inference.attention import attentions_of
 from hornbook.inference.loaded_model import LoadedModel
-from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token
 from hornbook.show.translations import Language, translate
+from hornbook.show.visualization import Cell, TitledTable, TokenRow, Visualization, readable_token
 
 MAX_TOKENS = 128  # of a page: 12 layers of 12 heads are 3 MB
 MAX_IN_GRID = 40  # more do not fit into a terminal
@@ -38,13 +38,15 @@ def encode(model: LoadedModel, text: str, pair: str | None) -> tuple[list[str], 
 
 def show_attention(
     models: Named, text: str, pair: str | None = None, layer: int | None = None, head: int | None = None
-) -> Picture:
+) -> Visualization:
     """Attention in one layer (from 1; the last by default) and head (from 1; the mean of all by default). `attention`
     has the weights of one model; for several, shown side by side, `attention["models"]` has those of each, with its
     `name` and `direction`: `bidirectional` or `causal`."""
     if len(models) == 1:
         attention, note = _one_layer(models[0][1], text, pair, layer, head)
-        return Picture("Attention", [f"{note}; each row sums to 1"], tables=[_table(attention)], attention=attention)
+        return Visualization(
+            "Attention", [f"{note}; each row sums to 1"], tables=[_table(attention)], attention=attention
+        )
     attentions, notes = [], []
     for name, model in models:
         try:
@@ -55,7 +57,7 @@ def show_attention(
         notes.append(f"{name}: {translate('en', model.model.config.direction)}; {note}")
     notes.append("each row sums to 1")
     tables = _side_by_side(attentions) or [_table(each, each["name"]) for each in attentions]
-    return Picture("Attention", notes, tables=tables, attention={"models": attentions})
+    return Visualization("Attention", notes, tables=tables, attention={"models": attentions})
 
 
 def _one_layer(
@@ -77,7 +79,7 @@ def _named(name: str | None, model: LoadedModel, attention: dict[str, Any]) -> d
     return {"name": name, "direction": model.model.config.direction, **attention}
 
 
-def _table(attention: dict[str, Any], title: str = "") -> PictureTable:
+def _table(attention: dict[str, Any], title: str = "") -> TitledTable:
     tokens, rows = attention["tokens"], []
     has_grid = len(tokens) <= MAX_IN_GRID
     for position, (token, weights) in enumerate(zip(tokens, attention["weights"], strict=True)):
@@ -86,10 +88,10 @@ def _table(attention: dict[str, Any], title: str = "") -> PictureTable:
         most = ", ".join(f"{tokens[i]} {row[i]:.0%}" for i in largest if row[i] > 0)
         rows.append((position, token, _shades(row), most) if has_grid else (position, token, most))
     columns = ("attends to (by position)", "most") if has_grid else ("attends most to",)
-    return PictureTable(title, ("", "token", *columns), rows)
+    return TitledTable(title, ("", "token", *columns), rows)
 
 
-def _side_by_side(attentions: list[dict[str, Any]]) -> list[PictureTable]:
+def _side_by_side(attentions: list[dict[str, Any]]) -> list[TitledTable]:
     """One table with a column of tokens and a grid per model; none if it would be too wide."""
     columns = [
         [(token, _shades(np.array(row))) for token, row in zip(each["tokens"], each["weights"], strict=True)]
@@ -105,7 +107,7 @@ def _side_by_side(attentions: list[dict[str, Any]]) -> list[PictureTable]:
         (position, *(cell for token_and_grid in row for cell in token_and_grid))
         for position, row in enumerate(zip_longest(*columns, fillvalue=("", "")))
     ]
-    return [PictureTable("", ("", *(title for each in attentions for title in (each["name"], ""))), rows)]
+    return [TitledTable("", ("", *(title for each in attentions for title in (each["name"], ""))), rows)]
 
 
 def _shades(row: np.ndarray) -> str:
@@ -113,20 +115,20 @@ def _shades(row: np.ndarray) -> str:
     return "".join(SHADES[min(int(np.ceil(weight * 2 * (len(SHADES) - 1) - 0.2)), len(SHADES) - 1)] for weight in row)
 
 
-def show_all_attention(models: Named, text: str, pair: str | None = None, language: Language = "en") -> Picture:
+def show_all_attention(models: Named, text: str, pair: str | None = None, language: Language = "en") -> Visualization:
     """Attention of every layer and head, for a page with a selector: `attention` has the tokens, the numbers of layers
     and heads, and the weights as bytes (layers x heads x S x S, 255 for a weight of 1) in base 64. For several models,
     `attention["models"]` has these of each, with its `name`, its `direction` and `reads`, the direction in words."""
     if len(models) == 1:
         attention = _all_layers(models[0][1], text, pair)
-        strips = [Strip(translate(language, "input"), [Cell(token) for token in attention["tokens"]])]
+        token_rows = [TokenRow(translate(language, "input"), [Cell(token) for token in attention["tokens"]])]
     else:
         attentions = [_named(name, model, _all_layers(model, text, pair)) for name, model in models]
         for each in attentions:
             each["reads"] = translate(language, each["direction"])
-        attention, strips = {"models": attentions}, []
+        attention, token_rows = {"models": attentions}, []
     message = partial(translate, language)
-    return Picture(message("attention"), [message("rows")], strips, attention=attention, language=language)
+    return Visualization(message("attention"), [message("rows")], token_rows, attention=attention, language=language)
 
 
 def _all_layers(model: LoadedModel, text: str, pair: str | None) -> dict[str, Any]:

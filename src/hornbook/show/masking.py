@@ -19,8 +19,8 @@ from hornbook.data.sequences import SequenceLayout, SequenceSampler
 from hornbook.inference.encoder import EncoderModel
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.rtd import RtdObjective, replace_at_targets, sample_tokens
-from hornbook.show.picture import Cell, Picture, PictureTable, Strip, readable_token, token_cells
 from hornbook.show.translations import Language, translate
+from hornbook.show.visualization import Cell, TitledTable, TokenRow, Visualization, readable_token, token_cells
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.objective import Targets
 from hornbook.train.randomness import token_keys
@@ -47,15 +47,15 @@ def show_masking(
     num: int = 5,
     seed: int = 0,
     language: Language = "en",
-) -> Picture:
+) -> Visualization:
     """The text masked `num` times with different random numbers, as pre-training masks it in every epoch."""
     settings, message = settings or MaskingSettings(), partial(translate, language)
     batch = copies(tokenizer, text, pair, num)
     ids_T, targets = masking_of(tokenizer, settings).prepare(batch, token_keys(batch, seed))
-    strips, outcomes = [], Counter()
+    token_rows, outcomes = [], Counter()
     cells = masked_cells(tokenizer, batch, ids_T, targets)
     for number, (start, stop) in enumerate(bounds(batch), 1):
-        strips.append(Strip(message("copy", number=number), cells[start:stop]))
+        token_rows.append(TokenRow(message("copy", number=number), cells[start:stop]))
         outcomes.update(cell.mark for cell in cells[start:stop] if cell.mark in ("masked", "random", "kept"))
     total = sum(outcomes.values())
     if not total:
@@ -68,7 +68,7 @@ def show_masking(
     ]
     notes = [message("share", share=settings.probability, unit=message(f"unit.{settings.unit}"))]
     headings = (message("predicted"), message("here"), "", message("expected"))
-    return Picture(message("masking"), notes, strips, [PictureTable("", headings, rows)], language=language)
+    return Visualization(message("masking"), notes, token_rows, [TitledTable("", headings, rows)], language=language)
 
 
 @torch.no_grad()
@@ -79,7 +79,7 @@ def show_replaced(
     probability: float = 0.15,
     seed: int = 0,
     language: Language = "en",
-) -> Picture:
+) -> Visualization:
     """ELECTRA's pre-training on a text (Clark et al. 2020, figure 2): tokens are masked, the generator samples others
     in their place, and the discriminator judges for every token whether it was replaced."""
     if "rtd" not in model.model.heads:
@@ -97,7 +97,7 @@ def show_replaced(
     replaced_T = torch.sigmoid(model.model.rtd(model.model(judged)).float()).cpu()
 
     masked_at = set(masks.indices_K[masks.weights_K > 0].tolist())
-    strips, num_right = [], 0
+    token_rows, num_right = [], 0
     masked = masked_cells(tokenizer, batch, step.batch.ids_T, masks)
     for number, (start, stop) in enumerate(bounds(batch), 1):
         generated, verdicts = [], []
@@ -111,12 +111,12 @@ def show_replaced(
             num_right += is_right
             mark = ("found" if is_replaced else cell.mark) if is_right else "wrong"
             verdicts.append(Cell(cell.text, mark, f"{probability:.0%}" if mark in ("found", "wrong") else ""))
-        strips.append(Strip(message("step.masked", number=number), masked[start:stop]))
-        strips.append(Strip(message("step.generated", number=number), generated))
-        strips.append(Strip(message("step.judged", number=number), verdicts))
+        token_rows.append(TokenRow(message("step.masked", number=number), masked[start:stop]))
+        token_rows.append(TokenRow(message("step.generated", number=number), generated))
+        token_rows.append(TokenRow(message("step.judged", number=number), verdicts))
     by = message("generator" if masked_lm is not model.model else "own head")
     notes = [message("sampled", by=by), message("judged", right=num_right, tokens=batch.num_tokens)]
-    return Picture(message("detection"), notes, strips, language=language)
+    return Visualization(message("detection"), notes, token_rows, language=language)
 
 
 def show_example(
@@ -126,7 +126,7 @@ def show_example(
     number: int = 0,
     settings: MaskingSettings | None = None,
     seed: int = 0,
-) -> Picture:
+) -> Visualization:
     """Example `number` of a corpus in a layout, masked unless it is for a left-to-right model.
 
     >>> show_example("corpus", "sop").notes[1].split(":")[0] in ("label 0", "label 1")
@@ -149,16 +149,16 @@ def show_example(
             Cell(cell.text, "target", readable_token(tokenizer, label) if label >= 0 else "")
             for cell, label in zip(cells, labels, strict=True)
         ]
-        strips = [Strip(f"sequence {i}", cells[start:stop]) for i, (start, stop) in enumerate(bounds(batch), 1)]
-        return Picture("Training example", notes, strips)
+        token_rows = [TokenRow(f"sequence {i}", cells[start:stop]) for i, (start, stop) in enumerate(bounds(batch), 1)]
+        return Visualization("Training example", notes, token_rows)
     ids_T, targets = masking_of(tokenizer, settings or MaskingSettings()).prepare(batch, token_keys(batch, seed))
     cells = masked_cells(tokenizer, batch, ids_T, targets)
     by_segment: dict[int, list[Cell]] = {}
     for cell, segment in zip(cells, batch.segments_T.tolist(), strict=True):
         by_segment.setdefault(segment, []).append(cell)
-    strips = [Strip(f"segment {segment}", by_segment[segment]) for segment in sorted(by_segment)]
+    token_rows = [TokenRow(f"segment {segment}", by_segment[segment]) for segment in sorted(by_segment)]
     notes.append(f"{batch.num_tokens} tokens, {int((targets.weights_K > 0).sum())} of them predicted")
-    return Picture("Training example", notes, strips)
+    return Visualization("Training example", notes, token_rows)
 
 
 def copies(tokenizer: Tokenizer, text: str, pair: str | None, num: int) -> Batch:

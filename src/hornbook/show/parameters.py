@@ -21,11 +21,11 @@ from hornbook.models.transformer import VOCABULARY_PADDING, Transformer
 from hornbook.nn.block import SHARED_PARTS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.presets import PRESETS
-from hornbook.show.picture import Picture, PictureTable
 from hornbook.show.translations import PARTS, Language, in_language, translate
+from hornbook.show.visualization import TitledTable, Visualization
 
 
-def show_parameters(name: str | Path, language: Language = "en") -> Picture:
+def show_parameters(name: str | Path, language: Language = "en") -> Visualization:
     """The table of a preset, or of the model in a folder.
 
     >>> show_parameters("bert-base").tables[-1].rows[0][1]
@@ -39,7 +39,7 @@ def show_parameters(name: str | Path, language: Language = "en") -> Picture:
     return network_parameters(network, str(name), language)
 
 
-def network_parameters(network: nn.Module, name: str, language: Language = "en") -> Picture:
+def network_parameters(network: nn.Module, name: str, language: Language = "en") -> Visualization:
     """The table of a network that is called `name`."""
     message = partial(translate, language)
     models = {"": network}
@@ -51,13 +51,13 @@ def network_parameters(network: nn.Module, name: str, language: Language = "en")
         ledger = parameter_table(model, seen, language)
         total += sum(size for _, _, size in ledger)
         rows = [(part, formula, f"{size:,}") for part, formula, size in ledger]
-        tables.append(PictureTable(title, (message("part"), "", message("number")), rows))
+        tables.append(TitledTable(title, (message("part"), "", message("number")), rows))
         notes += [f"{title + ': ' if title else ''}{note}" for note in _size_notes(model, has_embeddings, message)]
     if not any(model.reads_entities for model in models.values()):  # the blocks of ERNIE's two halves differ
         totals = sharing_totals(*models.values(), language=language)
-        tables.append(PictureTable(message("if shared"), ("", message("total")), totals))
-    tables.append(PictureTable("", ("", ""), [(message("total"), f"{total:,}")]))
-    return Picture(message("parameters of", name=name), notes, tables=tables, language=language)
+        tables.append(TitledTable(message("if shared"), ("", message("total")), totals))
+    tables.append(TitledTable("", ("", ""), [(message("total"), f"{total:,}")]))
+    return Visualization(message("parameters of", name=name), notes, tables=tables, language=language)
 
 
 def _folder(name: str | Path) -> Path:

@@ -11,7 +11,7 @@ export function bars(rows, pick) { // rows: {name, value (0 to 1), note}
   }));
 }
 
-export function strip(cells) {
+export function tokenRow(cells) {
   return el("div", { className: "strip" }, cells.map(cell =>
     el("span", { className: `cell ${cell.mark}` }, cell.text, cell.note ? el("small", {}, cell.note) : null)));
 }
@@ -27,8 +27,8 @@ export function table({ title, headings, rows, kind = "" }) { // a last column o
 function pictureParts(found) {
   return [
     ...found.notes.map(note => el("p", { className: "soft small" }, note)),
-    ...(found.attention?.num_layers ? [attention(found.attention)] : found.strips.map(each =>
-      el("div", {}, el("div", { className: "soft small" }, each.label), strip(each.cells)))),
+    ...(found.attention?.num_layers ? [attention(found.attention)] : found.token_rows.map(each =>
+      el("div", {}, el("div", { className: "soft small" }, each.label), tokenRow(each.cells)))),
     Object.keys(found.legend).length ? el("div", { className: "legend" }, Object.entries(found.legend).map(([mark, meaning]) => el("span", { className: `cell ${mark}` }, meaning))) : null,
     ...found.tables.map(table),
   ].filter(Boolean);

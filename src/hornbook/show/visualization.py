@@ -1,4 +1,4 @@
-"""A picture as plain values: strips of marked tokens and tables. And pictures of what a model reads: the tokens, ids,
+"""A visualization as plain values: rows of marked tokens, and tables. And those of what a model reads: the tokens, ids,
 positions and segments of a text or a pair, and the forms of inputs of tasks. Nothing here imports torch."""
 
 from collections.abc import Sequence
@@ -24,42 +24,42 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Strip:
+class TokenRow:
     label: str
     cells: list[Cell]
 
 
 @dataclass(frozen=True)
-class PictureTable:
+class TitledTable:
     title: str
     headings: tuple[str, ...]
     rows: list[tuple]
 
 
 @dataclass(frozen=True)
-class Picture:
+class Visualization:
     """`attention` is for the page with a selector: see `show/attention.py`. `language` is that of its texts."""
 
     title: str
     notes: list[str] = field(default_factory=list)
-    strips: list[Strip] = field(default_factory=list)
-    tables: list[PictureTable] = field(default_factory=list)
+    token_rows: list[TokenRow] = field(default_factory=list)
+    tables: list[TitledTable] = field(default_factory=list)
     attention: dict[str, Any] | None = None
     language: Language = "en"
 
     @property
     def legend(self) -> dict[str, str]:
         """The meaning of the marks that occur."""
-        used = {cell.mark for strip in self.strips for cell in strip.cells}
+        used = {cell.mark for token_row in self.token_rows for cell in token_row.cells}
         return {mark: in_language(meaning, self.language) for mark, meaning in LEGEND.items() if mark in used}
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"legend": self.legend}
 
 
-def write_picture(file: Path, picture: Picture) -> Path:
-    """Writes the picture as one HTML file that needs no other."""
-    write_text(file, render("show.html", title=picture.title, picture=picture))
+def write_visualization(file: Path, shown: Visualization) -> Path:
+    """Writes one HTML file that needs no other."""
+    write_text(file, render("show.html", title=shown.title, shown=shown))
     return file
 
 
@@ -94,12 +94,12 @@ def readable_token(tokenizer: Tokenizer, token_id: int) -> str:
 # ---- what a model reads
 
 
-def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, language: Language = "en") -> Picture:
+def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, language: Language = "en") -> Visualization:
     """The tokens of a text or pair as the model reads them.
 
     >>> from hornbook.text.tokenizer import Tokenizer
-    >>> picture = show_tokens(Tokenizer.load("vocabulary"), "the river", "a bridge")
-    >>> [cell.text for cell in picture.strips[0].cells]
+    >>> shown = show_tokens(Tokenizer.load("vocabulary"), "the river", "a bridge")
+    >>> [cell.text for cell in shown.token_rows[0].cells]
     ['[CLS]', 'the', 'river', '[SEP]', 'a', 'bridge', '[SEP]']
     """
     parts = [text] if pair is None else [text, pair]
@@ -130,11 +130,11 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
     if num_unknown:
         notes.append(translate_count(language, "unknown", num_unknown))
     headings = (*map(message, ("position", "token", "id", "segment", "text")), "")
-    strip, table = Strip(message("input"), cells), PictureTable("", headings, rows)
-    return Picture(message("tokens"), notes, [strip], [table], language=language)
+    token_row, table = TokenRow(message("input"), cells), TitledTable("", headings, rows)
+    return Visualization(message("tokens"), notes, [token_row], [table], language=language)
 
 
-def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool, language: Language = "en") -> Picture:
+def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool, language: Language = "en") -> Visualization:
     """The input of each form of task, as in figure 1 of the GPT paper (Radford et al. 2018) and figure 4 of the BERT
     paper (Devlin et al. 2018): one row per sequence that the model reads."""
     tokenizer, message = with_gpt1_format(tokenizer) if is_gpt else tokenizer, partial(translate, language)
@@ -145,8 +145,8 @@ def show_forms(tokenizer: Tokenizer, text: str, pair: str, is_gpt: bool, languag
     if not is_gpt:
         forms += [("answering", (text, pair)), ("tagging", (text, None))]
     reads = message("last token" if is_gpt else "first token")
-    strips = [
-        Strip(message(f"form.{form}", reads=reads), token_cells(tokenizer, tokenizer.encode(*parts).ids))
+    token_rows = [
+        TokenRow(message(f"form.{form}", reads=reads), token_cells(tokenizer, tokenizer.encode(*parts).ids))
         for form, parts in forms
     ]
-    return Picture(message("forms"), [message("each form")], strips, language=language)
+    return Visualization(message("forms"), [message("each form")], token_rows, language=language)
