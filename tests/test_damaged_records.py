@@ -74,10 +74,10 @@ def test_damage_is_one_sentence(error):
     ],
 )
 def test_a_pretraining_record(run, place, value):
-    pretrained.read_run(RunFolder(run, "pretrain"))
+    RunFolder(run, "pretrain").read_record(pretrained.check_record)
     change(run / "run.json", place, value)
     with pytest.raises(ValueError, match=r"run\.json|there is no setting"):
-        pretrained.read_run(RunFolder(run, "pretrain"))
+        RunFolder(run, "pretrain").read_record(pretrained.check_record)
 
 
 @pytest.mark.parametrize(("place", "value"), [("step", []), ("tokens", None), ("loss_spike.seen", {})])
@@ -97,10 +97,10 @@ def test_a_finetuning_record(tmp_path, place, value):
         "runtime": {"threads": 1, "compiles": False},
     }
     (tmp_path / "run.json").write_text(json.dumps(whole))
-    finetuned.read_run(RunFolder(tmp_path, "finetune"))
+    RunFolder(tmp_path, "finetune").read_record(finetuned.check_record)
     change(tmp_path / "run.json", place, value)
     with pytest.raises(ValueError, match=r"run\.json is damaged"):
-        finetuned.read_run(RunFolder(tmp_path, "finetune"))
+        RunFolder(tmp_path, "finetune").read_record(finetuned.check_record)
 
 
 @pytest.mark.parametrize("place", ["architectures", "num_attention_heads", "hidden_act", "initializer_range"])

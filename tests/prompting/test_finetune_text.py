@@ -119,7 +119,7 @@ def test_test_questions_are_not_trained_on(tasks, tmp_path):
     write_rows(folder / "test.jsonl", [{"text": "Thing  4", "label": "r"}])
     said = []
     found = documents(read_mixture(folder / "joint.toml"), bytes_tokenizer(), 160, "answer", said.append)
-    texts = [bytes_tokenizer().decode(ids.tolist()) for split in (found.train, found.held_out) for ids in split.ids]
+    texts = [bytes_tokenizer().decode(ids.tolist()) for split in (found.train, found.dev) for ids in split.ids]
     assert len(texts) == 8 and not any("thing 4" in text for text in texts)
     assert said[0] == "colour: 1 training examples are also in the test split: dropped"
     write_rows(folder / "test.jsonl", rows)

@@ -31,8 +31,6 @@ NUM_MASKS = 10  # appended by `fill` to a text without masks
 
 @dataclass(frozen=True)
 class MaskPrediction:
-    """A likely token of a mask."""
-
     token: str  # as in the vocabulary
     word: str  # decoded
     probability: float
@@ -41,8 +39,6 @@ class MaskPrediction:
 
 @dataclass(frozen=True)
 class DetectedWord:
-    """A word with the probability that it was replaced."""
-
     word: str
     start: int  # character offsets in the text
     end: int

@@ -184,7 +184,6 @@ class ReportedRun:
 
     @property
     def teacher(self) -> str | None:
-        """The teacher model, if there is one."""
         return (self.inputs.get("teacher") or {}).get("name")
 
     @property
@@ -232,7 +231,6 @@ class ReportedRun:
 
     @property
     def device_and_reason(self) -> str:
-        """The device, and why it was chosen."""
         reason = (self.record.get("runtime") or {}).get("reason")
         return self.device + (f" ({reason})" if reason else "")
 

@@ -96,7 +96,6 @@ class ServerState:
             raise HTTPException(422, model.public(str(error))) from None
 
     async def submit(self, model: ServedModel, key: Hashable, items: list, run: Operation) -> Job:
-        """Queues a request."""
         return model.engine.submit(key, items, run, await self.tokenized(model, items, model.count))
 
     async def run_request(
@@ -107,7 +106,6 @@ class ServerState:
         return await self.wait(request, model, job)
 
     async def wait(self, request: Request, model: ServedModel, job: Job) -> Sequence[Any]:
-        """The results of a job."""
         await self.wait_until_begun(request, model, job, job.future)
         return job.future.result()
 

@@ -21,7 +21,7 @@ from hornbook import __version__
 from hornbook.lifecycle.stopping import stop_signals
 from hornbook.nn.int8 import WeightFormat
 from hornbook.serve import schemas
-from hornbook.serve.api import ServerState, ServeSettings, add_operations, add_picture_routes
+from hornbook.serve.api import ServerState, ServeSettings, add_operations, add_show_routes
 from hornbook.serve.engine import QueueFull
 from hornbook.serve.middleware import FAILED, PAGE_FILES, RequestMiddleware, error_response
 from hornbook.serve.models import ServedModel, open_models
@@ -69,7 +69,7 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
     _add_errors(app)
     _add_status(app, server)
     add_operations(app, server)
-    add_picture_routes(app, server)
+    add_show_routes(app, server)
     add_openai_routes(app, server)
     app.add_middleware(RequestMiddleware, server=server)
     return app

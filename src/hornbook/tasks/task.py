@@ -150,7 +150,6 @@ class Task:
 
     @property
     def group_size(self) -> int:
-        """Number of sequences per group."""
         return self.head_config.group_size
 
     def for_example(self, example: Example) -> Self:

@@ -186,7 +186,6 @@ class Condition(ValidatedSettings):
 
     @property
     def arms(self) -> set[str]:
-        """The arms that the condition names."""
         return {self.arm, self.minus, self.over} - {""}
 
 
@@ -208,7 +207,6 @@ class Claim(ValidatedSettings):
 
     @property
     def arms(self) -> set[str]:
-        """The arms named by the conditions."""
         return set().union(*(each.arms for each in self.conditions))
 
 

@@ -104,7 +104,6 @@ class ExperimentJob:
         return Path(out) / "pretrained" / f"{self.arm}-{self.seed}"
 
     def weights(self, out: Path, resolved: ResolvedExperiment) -> Path:
-        """The checkpoint that the job evaluates."""
         return kept_folder(self.run_folder(out), resolved.arms[self.arm].step_at(self.fraction))
 
 

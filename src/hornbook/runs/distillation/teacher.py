@@ -25,7 +25,6 @@ class Teacher:
         return self.tokenizer.fingerprint == tokenizer.fingerprint
 
     def to_record(self) -> dict:
-        """The record of the teacher in `run.json`."""
         return {
             "name": self.name,
             "folder": str(self.folder.resolve()),

@@ -34,7 +34,7 @@ from hornbook.runs.finetuning.published import searched_lrs, settings_for
 from hornbook.runs.finetuning.record import (
     SWEEP,
     FinetuneRequest,
-    read_run,
+    check_record,
     refuse_other_request,
     run_folder,
     sweep_folder,
@@ -221,7 +221,7 @@ def _as_started(
     if not sweep.has_record:
         if not folder.has_record:  # only augmented copies were made
             return request, seeds, lr_search
-        run = read_run(folder)
+        run = folder.read_record(check_record)
         folder.refuse(option_differences({"seeds": 1, "lr_search": False}, options))
         refuse_other_request(folder, run, request)
         return FinetuneRequest(**run["request"]), 1, False

@@ -57,14 +57,12 @@ from hornbook.train.validation import validate
 COMMAND = "finetune-text"
 GPT1_LR = 6.25e-5  # fine-tuning of GPT-1
 VALIDATION_BATCH_SIZE = 32  # examples per validation batch
-HELD_OUT_SHARE, MAX_HELD_OUT = 0.05, 500  # of each task's training split, for validation
+DEV_FRACTION, MAX_DEV = 0.05, 500  # of each task's training split, to validate on
 Learns = Literal["answer", "all"]
 
 
 @dataclass(frozen=True)
 class MixtureTask(ValidatedSettings):
-    """A task of the mixture."""
-
     task: str = setting("", "a shipped task, or a .toml file")
     data: str = setting("", "its data, relative to the file that names it")
     examples: int | None = setting(
@@ -92,10 +90,10 @@ class TaskMixture(ValidatedSettings):
 
 @dataclass(frozen=True)
 class Documents:
-    """Training and validation splits as token sequences; `tasks` has the number of training examples per task."""
+    """The train and dev splits as token sequences; `tasks` has the number of training examples per task."""
 
     train: EncodedExamples
-    held_out: EncodedExamples
+    dev: EncodedExamples
     tasks: list[dict]
 
 
@@ -116,7 +114,7 @@ def read_mixture(path: str | Path) -> TaskMixture:
 def documents(mixture: TaskMixture, tokenizer: Tokenizer, context: int, learns: Learns, log: Log) -> Documents:
     """The training examples of all tasks as documents, without those whose question is also in the test split.
     `context` is the model's context length in tokens."""
-    train, held_out, tasks = [], [], []
+    train, dev, tasks = [], [], []
     for entry in mixture.tasks:
         task = read_task(Path(mixture.folder) / entry.task if Path(entry.task).suffix == ".toml" else entry.task)
         splits = read_items(task, Path(mixture.folder) / entry.data, log)
@@ -132,14 +130,14 @@ def documents(mixture: TaskMixture, tokenizer: Tokenizer, context: int, learns: 
                 "too few to hold one out: give other training data"
             )
         order = np.random.default_rng(seed_of("joint", task.name)).permutation(len(items))[: entry.examples]
-        num_held_out = max(1, min(MAX_HELD_OUT, round(HELD_OUT_SHARE * len(order))))
-        num_train = len(order) - num_held_out
+        num_dev = max(1, min(MAX_DEV, round(DEV_FRACTION * len(order))))
+        num_train = len(order) - num_dev
         encoded = _encoded(task, [items[i] for i in order], tokenizer, context, learns)
-        held_out += encoded[:num_held_out]
-        train += encoded[num_held_out:]
+        dev += encoded[:num_dev]
+        train += encoded[num_dev:]
         tasks.append({"task": task.name, "data": str(entry.data), "examples": num_train})
-        log(f"{task.name}: {num_train:,} examples to train on, {num_held_out:,} to validate on")
-    return Documents(_encoded_examples(train), _encoded_examples(held_out), tasks)
+        log(f"{task.name}: {num_train:,} examples to train on, {num_dev:,} to validate on")
+    return Documents(_encoded_examples(train), _encoded_examples(dev), tasks)
 
 
 def _encoded(
@@ -296,7 +294,7 @@ def _is_finished(run: Path, settings: TextSettings) -> bool:
 
 def _fingerprint(texts: Documents) -> str:
     digest = hashlib.sha256()
-    for encoded in (texts.train, texts.held_out):
+    for encoded in (texts.train, texts.dev):
         for ids, targets in zip(encoded.ids, encoded.token_labels, strict=True):
             digest.update(ids.tobytes() + b"|" + targets.tobytes() + b"\n")
     return digest.hexdigest()
@@ -319,6 +317,6 @@ def _job(model: Gpt, tokenizer: Tokenizer, texts: Documents, settings: TextSetti
         objective.compile()
     module = TrainingModule(model, objective)
     batches = TaskBatches(texts.train, settings.batch_size, settings.runtime.seed)
-    validation = partial(validate, module, in_batches(texts.held_out, VALIDATION_BATCH_SIZE), runtime)
+    validation = partial(validate, module, in_batches(texts.dev, VALIDATION_BATCH_SIZE), runtime)
     save, load = partial(save_models, network=model, tokenizer=tokenizer), partial(load_models, network=model)
     return TrainingJob(module, batches, validation, save, load)

@@ -98,7 +98,6 @@ class FinetuneInputs(LabelledTask):
         return self._max_length(self.pretrained.config.max_positions)
 
     def _max_length(self, max_positions: int) -> int:
-        """The maximum sequence length in tokens."""
         requested = self.settings.task.max_length or self.prescribed_length
         return min(max_positions, requested or KINDS[self.data.kind].max_length or max_positions)
 
@@ -110,7 +109,6 @@ class FinetuneInputs(LabelledTask):
 
     @property
     def train_examples(self) -> list[Example]:
-        """The training examples with their augmented copies."""
         return [*self.train, *(self.copies or [])]
 
     def encoded_train_for(self, tokenizer: Tokenizer, max_positions: int) -> EncodedExamples:

@@ -104,12 +104,8 @@ def write_task_record(
     )
 
 
-def read_run(folder: RunFolder) -> dict:
-    """The record of the run; raises a `ValueError` if another command wrote it or if it is damaged."""
-    return folder.read_record(_check)
-
-
-def _check(run: dict) -> None:
+def check_record(run: dict) -> None:
+    """Reads the values that a resumed run needs."""
     FinetuneRequest(**run["request"])
     require(run, "runtime.threads", "runtime.compiles", "model", "task", "inputs.data.fingerprint", "inputs.data.path")
     settings_in(run)

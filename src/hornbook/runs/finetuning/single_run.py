@@ -38,7 +38,7 @@ from hornbook.runs.finetuning.inputs import FinetuneInputs, open_inputs
 from hornbook.runs.finetuning.job import build_job, log_where_it_resumes, planned_flops, with_steps
 from hornbook.runs.finetuning.record import (
     FinetuneRequest,
-    read_run,
+    check_record,
     refuse_other_data,
     refuse_other_request,
     run_folder,
@@ -93,7 +93,7 @@ def run_once(out: Path, inputs: FinetuneInputs, on_progress: OnProgress, log: Lo
     has_record, is_finished = ranks.from_main(lambda: (folder.has_record, folder.is_finished))
     is_done = False
     if has_record:
-        run = read_run(folder)
+        run = folder.read_record(check_record)
         _refuse_changes(folder, run, inputs)
         settings = settings_in(run)
         runtime = choose_runtime(settings.runtime, 0.0, run["runtime"])

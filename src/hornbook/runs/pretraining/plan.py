@@ -210,8 +210,6 @@ def _input_bytes(config: TransformerConfig) -> float:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that a plan is for."""
-
     where: str
     num_bytes: float  # memory per device
     flops: float  # peak FLOP/s per device

@@ -1,15 +1,4 @@
-"""Pre-training, from a request to a finished run folder.
-
-RUN/run.json              the request and everything resolved from it: settings, corpora, device
-RUN/config.json, model.safetensors, tokenizer.json, tokenizer_config.json     the last weights
-RUN/best/                 the weights with the best validation loss
-RUN/checkpoints/          weights and training state, from which a run is resumed
-RUN/kept/                 the weights at the steps in checkpoint.keep_at
-RUN/generator/            ELECTRA's generator
-RUN/projections.safetensors   of distillation: the projections between the widths of student and teacher
-RUN/skipped.json          the batches that are left out after a rollback
-RUN/metrics.jsonl, tensorboard/, samples.json
-"""
+"""Pre-training, from a request to a finished run folder, whose files docs/pretraining.md lists."""
 
 import dataclasses
 import time
@@ -53,7 +42,7 @@ from hornbook.runs.pretraining.minutes import (
 from hornbook.runs.pretraining.recipes import Recipe, description, takes_a_minute
 from hornbook.runs.pretraining.record import (
     PretrainRequest,
-    read_run,
+    check_record,
     refuse_other_inputs,
     refuse_other_request,
     vectors_fingerprint,
@@ -135,7 +124,7 @@ def pretrain(
     log = current_ranks().only_main(log)
     _check_request(request, teacher, resume)
     if current_ranks().from_main(lambda: folder.is_started(resume)):
-        record = read_run(folder)
+        record = folder.read_record(check_record)
         refuse_other_request(folder, record, request)
         prepared = _reopen(folder, record, request, teacher, log)
         if current_ranks().from_main(lambda: Checkpoints(out).is_trained(prepared.settings.schedule.steps)):

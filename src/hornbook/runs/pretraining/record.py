@@ -53,7 +53,6 @@ class PretrainRequest(RunRequest):
 def write_run(
     folder: RunFolder, request: PretrainRequest, prepared: PreparedRun, recipe: str, teacher: Teacher | None = None
 ) -> None:
-    """Writes `run.json`."""
     settings, job, corpora = prepared.settings, prepared.job, prepared.corpora
     entries = [
         {
@@ -90,12 +89,8 @@ def write_run(
     )
 
 
-def read_run(folder: RunFolder) -> dict:
-    """The record of the run; raises a `ValueError` if another command wrote it or if it is damaged."""
-    return folder.read_record(_check)
-
-
-def _check(record: dict) -> None:
+def check_record(record: dict) -> None:
+    """Reads the values that a resumed run needs."""
     PretrainRequest(**record["request"])
     list(record["terms"]), list(record["heads"]), str(record["preset"]), str(record["recipe"])
     for entry in record["inputs"]["corpora"]:
@@ -127,5 +122,4 @@ def refuse_other_inputs(folder: RunFolder, record: dict, corpora: Corpora, teach
 
 
 def vectors_fingerprint(request: PretrainRequest) -> str | None:
-    """Identifies the vectors of a request."""
     return None if request.vectors is None else sha256(Path(request.vectors) / VECTORS_FILE)

@@ -77,7 +77,6 @@ class MultiLabel(SequenceTask):
         ]
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
-        """The prediction for the probability of each class."""
         labels = tuple(label for label, p in probabilities.items() if p >= self.threshold)
         return ClassPrediction(labels, probabilities)
 
