@@ -185,7 +185,9 @@ def agreement(
     largest = max(float(np.abs(a - b).max(initial=0.0)) for a, b in pairs)
     found = {"num_inputs": len(pairs), "largest_difference": largest}
     if original.head_config is None:
-        return found | {"smallest_cosine": min(_cosine(a.mean(0), b.mean(0)) for a, b in pairs)}
+        means = [(a.mean(0), b.mean(0)) for a, b in pairs]
+        cosines = [a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-30) for a, b in means]
+        return found | {"smallest_cosine": float(min(cosines))}
     task = original.predictor.task
     predicted = [(task.decision(a), task.decision(b)) for a, b in pairs]
     if predicted[0][0] is None:
@@ -203,10 +205,6 @@ def _answers(
     """The output of a model for each group; for tagging and vectors, for each sequence."""
     per_token = model.head_config is None or model.head_config.output_type.per_token
     return outputs_by_group(lambda batch: model.outputs(batch).numpy(), encoded, per_token, BATCH_TOKENS, on_progress)
-
-
-def _cosine(a: np.ndarray, b: np.ndarray) -> float:
-    return float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-30))
 
 
 def _readme(model: MeasuredModel, format: str, max_length: int, numbers: list[tuple[str, str]]) -> str:

@@ -166,7 +166,9 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             raise ValueError(f"{file} is missing: copy it again from the source of the folder")
         try:
             with safe_open(file, "pt") as opened:
-                weights |= {_modern_name(name): opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+                for name in opened.keys():  # noqa: SIM118
+                    modern = name.replace("LayerNorm.gamma", "LayerNorm.weight")  # names in old folders
+                    weights[modern.replace("LayerNorm.beta", "LayerNorm.bias")] = opened.get_tensor(name)
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{file} is damaged or truncated ({reason}): copy it again from its source") from None
@@ -183,11 +185,6 @@ def weights_fingerprint(folder: Path) -> str:
         with path.open("rb") as file:
             hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
-
-
-def _modern_name(name: str) -> str:
-    """Renames gamma and beta of layer norms in old folders."""
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def load_folder(folder: Path) -> tuple[nn.Module, Tokenizer]:

@@ -70,21 +70,13 @@ def with_yaml_header(text: str, **data: object) -> str:
 
 
 def _header(run: ReportedTaskRun) -> dict[str, object]:
-    tags = ["hornbook", run.config.get("model_type"), run.name, run.kind]
+    is_on_hub = HUB_NAME.fullmatch(run.model) and not Path(run.model).exists()
+    tags = filter(None, ["hornbook", run.config.get("model_type"), run.name, run.kind])
     return {
         "library_name": "transformers" if run.has_transformers_class else None,
         "pipeline_tag": HUB_TASKS.get(run.task_kind.output),
-        "base_model": run.model if is_hub_name(run.model) and not run.is_from_scratch else None,
-        "tags": [_encodable(str(tag)) for tag in dict.fromkeys(filter(None, tags))],
+        "base_model": run.model if is_on_hub and not run.is_from_scratch else None,
+        # Without unpaired surrogates, which UTF-8 cannot encode.
+        "tags": [str(tag).encode("utf-16", "surrogatepass").decode("utf-16", "replace") for tag in dict.fromkeys(tags)],
         "metrics": list(run.splits.get("dev", ())),
     }
-
-
-def _encodable(text: str) -> str:
-    """Replaces unpaired surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def is_hub_name(model: str) -> bool:
-    """True if `model` looks like a repository name on the Hub and no local folder has that name."""
-    return bool(HUB_NAME.fullmatch(model)) and not Path(model).exists()

@@ -15,11 +15,6 @@ COLUMN, ROW, BOX_WIDTH, BOX_HEIGHT, MARGIN = 300, 62, 150, 30, 14  # in the unit
 LONGEST_NAME = 20
 
 
-def draw_paths(paths: list[dict[str, Any]]) -> str | None:
-    """The heaviest paths as SVG; None if there are no paths."""
-    return render("paths.html", **_layout(paths[:MAX_DRAWN])) if paths else None
-
-
 def _layout(paths: list[dict[str, Any]]) -> dict[str, Any]:
     """The boxes and lines of a picture of paths, from left to right: concepts of the question, entities between,
     concepts of the answer. An entity has one box in each column; a line is an edge from the right end of one box to the
@@ -66,7 +61,7 @@ def with_drawn_paths(explanation: dict[str, Any]) -> dict[str, Any]:
     choices = [
         choice
         | {
-            "drawn": draw_paths(choice["paths"]),
+            "drawn": render("paths.html", **_layout(paths[:MAX_DRAWN])) if (paths := choice["paths"]) else None,
             "num_paths": len(choice["paths"]),
             "paths": choice["paths"][:MAX_LISTED],
         }

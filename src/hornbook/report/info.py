@@ -277,16 +277,16 @@ def _head(folder: Path, config: dict) -> tuple[type[Task] | None, str | None, li
     hf_class = str((config.get("architectures") or [""])[0])
     head, task = config.get("hornbook_head") or {}, read_json_if_exists(folder / "task.json")
     problem_type = head.get("problem_type") or config.get("problem_type")
-    fitting = [kind for kind in KINDS.values() if head.get("output") == kind.output or _is_class_of(kind, hf_class)]
+    fitting = [
+        kind
+        for kind in KINDS.values()
+        # A bare `...Model` of `transformers` has no head.
+        if head.get("output") == kind.output or ("For" in kind.hf_class and hf_class.endswith(kind.hf_class))
+    ]
     fitting.sort(key=lambda kind: kind.problem_type != problem_type)
     kind = KINDS.get(str(task.get("kind"))) or next(iter(fitting), None)
     labels = config.get("id2label") or {} if kind is not None and kind.has_labels else {}
     return kind, task.get("task") or (kind and kind.kind), [str(labels[key]) for key in sorted(labels, key=int)]
-
-
-def _is_class_of(kind: type[Task], name: str) -> bool:
-    """Whether models of a class of `transformers` have this kind's head; a bare `...Model` has none."""
-    return "For" in kind.hf_class and name.endswith(kind.hf_class)
 
 
 def _longest(config: dict) -> object:
@@ -309,11 +309,8 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
                 shapes |= {key: opened.get_slice(key).get_shape() for key in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(f"{file} is damaged or missing ({error}): copy it again from its source") from None
-    return {name: shape for name, shape in shapes.items() if not _is_int8_scale(name, shapes)}
-
-
-def _is_int8_scale(name: str, shapes: dict[str, list[int]]) -> bool:
-    return name.endswith(INT8_SCALE) and name.removesuffix(INT8_SCALE) in shapes
+    scales = {f"{name}{INT8_SCALE}" for name in shapes}  # of int8 matrices
+    return {name: shape for name, shape in shapes.items() if name not in scales}
 
 
 def _tokenizer(folder: Path) -> dict:

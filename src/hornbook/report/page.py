@@ -4,6 +4,8 @@ import shlex
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
+
 from hornbook.files import read_json_if_exists, refusing_damage
 from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.breakdown import Confusion
@@ -15,7 +17,6 @@ from hornbook.report.measured import COMPARISON_FILE, write_comparison_page
 from hornbook.report.plots.drawing import Plot, render_png
 from hornbook.report.plots.run import (
     finetuning_curves,
-    has_curves,
     pretraining_curves,
     scatter_figure,
     thresholds_figure,
@@ -105,7 +106,7 @@ def _write_task_page(run: ReportedTaskRun) -> Path:
     """
     order, mistakes = run.task_kind.worst_mistakes(run.predictions, MAX_MISTAKES)
     curves, stages = None, []
-    if has_curves(run):
+    if run.validations or any(np.isfinite(run.column("train", "loss"))):
         alt = "Training loss, dev loss and dev scores by step"
         curves = render_png(finetuning_curves(run), alt, run.folder / "curves.png")
     for stage in run.earlier_stages:

@@ -19,18 +19,14 @@ Stamp = tuple[int, int] | None  # time of the last change and size of a file
 def list_runs(folder: Path) -> list[dict[str, Any]]:
     """The runs that changed last, newest first: name, state, result, steps, objective, the points of their curves, each
     [step, loss, tokens per second], and their samples."""
-    runs = sorted(find_runs(folder), key=_modified, reverse=True)[:MAX_RUNS]
+    runs = sorted(find_runs(folder), key=lambda run: (_stamp(run / METRICS) or _stamp(run) or (0, 0))[0], reverse=True)
     listed = []
-    for run in runs:
+    for run in runs[:MAX_RUNS]:
         info = summarize_run(run)
         state = {key: info.get(key) for key in ("what", "state", "result", "step", "num_steps")}
         name = run.name if run == folder else str(run.relative_to(folder))
         listed.append({"name": name, **state, **_details(run, tuple(_stamp(run / file) for file in READ_FILES))})
     return listed
-
-
-def _modified(run: Path) -> int:
-    return (_stamp(run / METRICS) or _stamp(run) or (0, 0))[0]
 
 
 def _stamp(path: Path) -> Stamp:

@@ -155,7 +155,9 @@ def validation_sentence(errors: Sequence[Any]) -> str:
             return "the body is not a JSON object: send one, with the header Content-Type: application/json"
         # A union of types adds their names to the path.
         field, *within = error["loc"][1:]
-        path = tuple(part for part in within if isinstance(part, int) or _is_name(part))
+        path = tuple(
+            part for part in within if isinstance(part, int) or (part.isidentifier() and part not in TYPE_NAMES)
+        )
         problems.setdefault(str(field), {}).setdefault(path, {})[error["msg"]] = error["type"]
     sentences = []
     for field, by_path in list(problems.items())[:3]:
@@ -164,11 +166,6 @@ def validation_sentence(errors: Sequence[Any]) -> str:
         messages = [message for message, kind in types.items() if not kind.endswith("_type")] or types
         sentences.append(f"{'.'.join(map(str, (field, *path)))}: {' or '.join(messages)}")
     return "the request is invalid: " + "; ".join(sentences)
-
-
-def _is_name(part: str) -> bool:
-    """Whether part of a path is the name of a field, not of a type such as list[constrained-str]."""
-    return part.isidentifier() and part not in TYPE_NAMES
 
 
 class _Uvicorn(uvicorn.Server):

@@ -123,7 +123,12 @@ def _write_words(
             shape = (max(num_words, 1), layers.width(inputs.pretrained.config.width))
             rows = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
             for name, (_, encoded) in splits.items():
-                word_of = _word_numbers(numbered[name])
+                sentences = numbered[name]
+                columns = (sentences.example_ids.tolist(), sentences.ids, sentences.decode_info)
+                word_of = {  # for each sentence, the row number of each of its words
+                    example_id: {word: int(ids[position]) for word, position in positions}
+                    for example_id, ids, positions in zip(*columns, strict=True)
+                }
                 for i, states in frozen_sequences(inputs.pretrained, encoded.ids, encoded.segments, layers, "none"):
                     for word, token in encoded.decode_info[i]:
                         rows[word_of[int(encoded.example_ids[i])][word]] = states[token]
@@ -159,13 +164,3 @@ def _sentences(
         decode_info=decode_info,
         token_labels=None if encoded.token_labels is None else labels,
     )
-
-
-def _word_numbers(sentences: EncodedExamples) -> dict[int, dict[int, int]]:
-    """For each sentence, the row number of each of its words."""
-    return {
-        example_id: {word: int(ids[position]) for word, position in positions}
-        for example_id, ids, positions in zip(
-            sentences.example_ids.tolist(), sentences.ids, sentences.decode_info, strict=True
-        )
-    }

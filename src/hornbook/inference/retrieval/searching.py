@@ -92,7 +92,10 @@ class SearchIndex:
         top_k = checked(top_k, int, "top_k", low=1, high=LARGEST_TOP)
         chosen = self.index.matching(where) if where else None
         if chosen is not None and not len(chosen):
-            values = " and ".join(f"{name} = {_one_of(value)}" for name, value in where.items())
+            several = {
+                name: value if isinstance(value, list | tuple | set) else [value] for name, value in where.items()
+            }
+            values = " and ".join(f"{name} = {' or '.join(map(str, each))}" for name, each in several.items())
             raise ValueError(f"no row of the index has {values}: check the spelling, or leave out where=")
         if not queries:
             return []
@@ -106,10 +109,6 @@ class SearchIndex:
     def _hit(self, row: int, score: float) -> Hit:
         values = self.index.row(row)
         return Hit(values.pop(ID), values.pop(TEXT), score, values)
-
-
-def _one_of(value: Any) -> str:
-    return " or ".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
 
 
 def search(

@@ -192,15 +192,15 @@ def _mark_events(axes: Axes, run: ReportedRun, label: str | None = None) -> None
 @in_style
 def finetuning_curves(run: ReportedTaskRun) -> Figure:
     """Training and dev loss and, after the first validation, the dev scores; the best step is marked."""
-    named = [name for name in (run.last_validation or {}) if name not in NOT_SCORES and _fits_axis(run, name)]
-    names = sorted(named, key=lambda name: name != run.metric_for_best)[:MAX_SCORES]  # that of model selection first
+    names = [
+        name
+        for name in run.last_validation or {}
+        # An error, say, may be above 1, beyond the axis of the scores.
+        if name not in NOT_SCORES and (name == run.metric_for_best or not (run.column("validation", name) > 1).any())
+    ]
+    names = sorted(names, key=lambda name: name != run.metric_for_best)[:MAX_SCORES]  # that of model selection first
     panels = [partial(_draw_task_loss, run)]
     return grid_of([*panels, partial(_draw_task_scores, run, names)] if names else panels, height=3.3)
-
-
-def _fits_axis(run: ReportedTaskRun, name: str) -> bool:
-    """Whether a metric can be drawn on the axis of the scores: an error, say, may be above 1."""
-    return name == run.metric_for_best or not (run.column("validation", name) > 1).any()
 
 
 def _draw_task_loss(run: ReportedTaskRun, axes: Axes) -> None:
@@ -237,10 +237,6 @@ def _mark_best(axes: Axes, run: ReportedTaskRun) -> None:
         axes.axvline(best["step"], **DASHED, label=f"best, step {best['step']:,}")
     steps_below(axes, run.step)
     show_legend(axes)
-
-
-def has_curves(run: ReportedTaskRun) -> bool:
-    return bool(np.isfinite(run.column("train", "loss")).any() or run.validations)
 
 
 # ---- predictions

@@ -272,7 +272,10 @@ class Spans(Task):
         }
 
     def best_constant(self, gold: list) -> tuple[str, Predict] | None:
-        return ("leaving every question unanswered", _unanswered) if self.allows_no_answer else None
+        if not self.allows_no_answer:
+            return None
+        unanswered = SpanPrediction("", 0, 0, 0.0, ())
+        return "leaving every question unanswered", lambda examples: [unanswered] * len(examples)
 
     def degenerate(self, examples: Sequence[SpanExample], predictions: list[SpanPrediction]) -> str | None:
         if any(each.answers for each in examples) and not any(each.answer for each in predictions):
@@ -339,10 +342,6 @@ class Spans(Task):
             probabilities = {key: 0.5 * (1 + math.tanh(margin / 2)) for key, margin in margins.items()}
             files[f"na_prob{ending}.json"] = _json(probabilities)
         return files
-
-
-def _unanswered(examples: Sequence[SpanExample]) -> list[SpanPrediction]:
-    return [SpanPrediction("", 0, 0, 0.0, ()) for _ in examples]
 
 
 def _turn(example: SpanExample, prediction: SpanPrediction) -> dict:

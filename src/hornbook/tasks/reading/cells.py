@@ -8,6 +8,7 @@ from typing import Any
 from hornbook.config import short_repr
 
 SEPARATORS = "|;,"
+YES = ("1", "1.0", "true", "yes")
 COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
 
 
@@ -70,17 +71,13 @@ def parse_decimal_comma(cell: Any) -> float | None:
 def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
     def parse(cell: Any) -> tuple[str, ...] | None:
         if isinstance(cell, dict):  # columns of 0 and 1
-            return tuple(name for name, value in cell.items() if _is_set(value))
+            return tuple(name for name, value in cell.items() if str(value).strip().lower() in YES)
         if not isinstance(cell, str) and is_missing(cell):
             return None
         names = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
         return tuple(sorted({as_label(name) for name in names if not is_missing(name)}))  # equal in whatever order
 
     return parse
-
-
-def _is_set(value: Any) -> bool:
-    return not is_missing(value) and str(value).strip().lower() in ("1", "1.0", "true", "yes")
 
 
 def detect_separator(cells: list[Any]) -> str:

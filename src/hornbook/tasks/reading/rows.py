@@ -105,7 +105,10 @@ def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> RowTabl
     rows = []
     for number, value in enumerate(data, first_row):
         row = object_row(f"row {number}", without_surrogates(value, name, notes))
-        row.fields = {str(column): _native(cell) for column, cell in row.fields.items()}
+        row.fields = {
+            str(column): cell.tolist() if hasattr(cell, "tolist") else cell  # numbers and arrays of numpy
+            for column, cell in row.fields.items()
+        }
         rows.append(row)
     if rows and all(row.defect is not None for row in rows):
         raise ValueError(
@@ -118,11 +121,6 @@ def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> RowTabl
 def is_table(data: Any) -> bool:
     """Whether data in memory is a table, not a list or a single column."""
     return hasattr(data, "columns") or hasattr(data, "column_names")
-
-
-def _native(cell: Any) -> Any:
-    """numpy numbers and arrays as Python values."""
-    return cell.tolist() if hasattr(cell, "tolist") else cell
 
 
 def convert_rows(

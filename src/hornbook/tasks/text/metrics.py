@@ -43,13 +43,14 @@ class Metric:
     higher_is_better: bool = True
 
 
-def _percent(sums: np.ndarray, num: int) -> float:
-    return float(100 * sums[0] / num)
-
-
 def _mean(needs: Needs, score: Callable[[TextAnswer], float], description: str) -> Metric:
     """The mean over the examples of the score of each reply."""
-    return Metric(needs, lambda replies: np.array([[float(score(reply))] for reply in replies]), description, _percent)
+    return Metric(
+        needs,
+        lambda replies: np.array([[float(score(reply))] for reply in replies]),
+        description,
+        lambda sums, num: float(100 * sums[0] / num),
+    )
 
 
 def _by(rules: Rules, index: int) -> Callable[[TextAnswer], float]:
