@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hornbook.models.head_config import HeadConfig
-from hornbook.runs.finetuning.scores import degenerate, learned_nothing
+from hornbook.runs.finetuning.single_run import degenerate, learned_nothing
 from hornbook.tasks.evaluation import with_intervals
 from hornbook.tasks.kinds.choice import Choice, ChoicePrediction
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction

@@ -8,7 +8,7 @@ import pytest
 import word_rules
 from word_rules import FAST, tiny_encoder
 
-from hornbook.evaluation.baselines import tagger
+from hornbook.evaluation.baselines import probe as tagger
 from hornbook.evaluation.baselines.baseline import baseline
 from hornbook.evaluation.baselines.linear import fit_logistic, fit_multi_label
 from hornbook.evaluation.baselines.probe import probe

@@ -7,8 +7,7 @@ import pytest
 import transformers
 
 from hornbook.models.head_config import HeadConfig
-from hornbook.tasks.kinds.classification import Classification, ClassPrediction
-from hornbook.tasks.kinds.multi_label import MultiLabel
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction, MultiLabel
 from hornbook.tasks.kinds.regression import Regression
 from hornbook.tasks.records import TextExample
 from hornbook.text.tokenizer import Tokenizer

@@ -12,8 +12,8 @@ from hornbook.inference.predictor import load_predictor
 from hornbook.models.head_config import HeadConfig
 from hornbook.report.card import write_card
 from hornbook.report.rendering import Table, render
+from hornbook.tasks.kinds.classification import MIN_DEV_EXAMPLES, THRESHOLDS, MultiLabel
 from hornbook.tasks.kinds.marked import EntityTyping
-from hornbook.tasks.kinds.multi_label import MIN_DEV_EXAMPLES, THRESHOLDS, MultiLabel
 from hornbook.tasks.records import MarkedExample, TextExample
 from hornbook.tasks.spec import TaskSpec, load_task, save_task
 

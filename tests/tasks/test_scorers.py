@@ -10,8 +10,7 @@ from hornbook.metrics.confidence_intervals import interval
 from hornbook.metrics.regression import mean_errors, pearson
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.evaluation import with_intervals
-from hornbook.tasks.kinds.classification import Classification, ClassPrediction
-from hornbook.tasks.kinds.multi_label import MultiLabel
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction, MultiLabel
 from hornbook.tasks.kinds.regression import Regression
 from hornbook.tasks.kinds.tagging import Tagging, TagPrediction
 from hornbook.tasks.records import TaggedExample, TextExample

@@ -15,7 +15,7 @@ from hornbook.report.rendering import render
 from hornbook.report.run_files import ReportedRun, ReportedStage, read_stages
 from hornbook.report.usage_code import HUB_TASKS, PIPELINE_ARGUMENTS, WITH_PIPELINE, sample_input
 from hornbook.tasks.kinds import KINDS
-from hornbook.tasks.kinds.multi_label import THRESHOLD
+from hornbook.tasks.kinds.classification import THRESHOLD
 from hornbook.tasks.task import Task
 
 

@@ -1,7 +1,7 @@
 """The base class of tasks: everything that depends on the kind of a task, from reading files to the report.
 
 A subclass is a kind of task, an instance is a task of that kind with its model output and metrics. `tasks/kinds` has
-one file per kind; docs/architecture.md shows how to add one. Tasks are independent of the model family: the model
+the kinds; docs/architecture.md shows how to add one. Tasks are independent of the model family: the model
 supplies its published head for the task's `head_config`.
 
 | step | members |

@@ -92,7 +92,7 @@ def new_normalizer(kind: str, cased: bool) -> normalizers.Normalizer | None:
         normalizers.NFC(),
     ]
     if kind == "unigram":
-        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.TokenRow(left=False, right=True)]
+        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False, right=True)]
     return normalizers.Sequence(steps)
 
 

@@ -22,8 +22,7 @@ from hornbook.lifecycle.requests import changed_values
 from hornbook.lifecycle.run_folder import RECORD, Log, RunFolder, ignore, recorded
 from hornbook.runs.finetuning.inputs import LabelledTask, open_labelled
 from hornbook.runs.finetuning.record import FinetuneRequest, refuse_other_data, write_task_record
-from hornbook.runs.finetuning.scores import TaskResult, score_splits, write_predictions, write_scores
-from hornbook.runs.finetuning.single_run import open_and_run
+from hornbook.runs.finetuning.single_run import TaskResult, open_and_run, score_splits, write_predictions, write_scores
 from hornbook.tasks.records import DataSet, Example
 from hornbook.train.job import OnProgress
 from hornbook.train.runtime import torch_settings_restored

@@ -1,10 +1,9 @@
-"""The kinds of tasks, one file each, and their table."""
+"""The kinds of tasks, and their table."""
 
 from hornbook.models.head_config import HeadConfig
 from hornbook.tasks.kinds.choice import Choice
-from hornbook.tasks.kinds.classification import Classification
+from hornbook.tasks.kinds.classification import Classification, MultiLabel
 from hornbook.tasks.kinds.marked import EntityTyping, Relation
-from hornbook.tasks.kinds.multi_label import MultiLabel
 from hornbook.tasks.kinds.regression import Regression
 from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.kinds.spans import Spans

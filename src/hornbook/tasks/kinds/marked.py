@@ -15,8 +15,7 @@ import numpy as np
 from hornbook.data.tokenizing import mention_tokens
 from hornbook.metrics import classification as class_metrics
 from hornbook.tasks.encoded import ALL, EncodedExamples, Scorer
-from hornbook.tasks.kinds.classification import Classification, ClassPrediction
-from hornbook.tasks.kinds.multi_label import MultiLabel
+from hornbook.tasks.kinds.classification import Classification, ClassPrediction, MultiLabel
 from hornbook.tasks.kinds.sequence import as_encoded_examples
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.notes import Notes
