@@ -83,7 +83,7 @@ def plan(
     utilization = checked(utilization, float, "utilization", above=0, high=1)
     tokens = checked(tokens, int | None, "tokens", low=1, high=10**15)
     request = PretrainRequest(overrides=overrides or {}, preset=preset, tokens=tokens)
-    settings, recipe = resolve_settings(request), requested_settings(request, has_teacher=False)[1]
+    settings, recipe = resolve_settings(request), requested_settings(request)[1]
     num_parameters = count_parameters(settings)
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
     length = max(settings.lengths)

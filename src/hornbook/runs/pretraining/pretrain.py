@@ -122,7 +122,7 @@ def pretrain(
     )
     folder, on_progress = RunFolder(out, "distill" if teacher else "pretrain"), on_progress or ignore
     log = current_ranks().only_main(log)
-    _check_request(request, teacher, resume)
+    _check_request(request, resume)
     if current_ranks().from_main(lambda: folder.is_started(resume)):
         record = folder.read_record(check_record)
         refuse_other_request(folder, record, request)
@@ -141,10 +141,10 @@ def pretrain(
     return outcome
 
 
-def _check_request(request: PretrainRequest, teacher: Teacher | None, resume: bool) -> None:
+def _check_request(request: PretrainRequest, resume: bool) -> None:
     """Raises a `ValueError` for an unknown preset, setting or device, or if there is no folder of the model to
     initialise from, before anything else is looked at."""
-    settings, _ = requested_settings(request, teacher is not None)
+    settings, _ = requested_settings(request)
     chosen_device(settings.runtime.device)
     if request.init_from is not None and not resume:
         checked_config_file(model_folder(request.init_from))
@@ -153,7 +153,7 @@ def _check_request(request: PretrainRequest, teacher: Teacher | None, resume: bo
 def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None, log: Log) -> PreparedRun:
     """Prepares a new run: resolves all settings and writes `run.json`."""
     began = time.monotonic()
-    settings, recipe = requested_settings(request, teacher is not None)
+    settings, recipe = requested_settings(request)
     corpora = open_corpora(request.corpora, settings)
     settings = settings_for_model(settings, recipe, corpora, request, teacher, log)
     for corpus, _ in corpora:
@@ -232,7 +232,7 @@ def _write_samples(out: Path, prepared: PreparedRun) -> None:
 def measured_pace(preset: str, folders: list[str | Path], minutes: float, overrides: dict) -> tuple[float, Runtime]:
     """(seconds per step, runtime) of a run of `minutes` on this machine; nothing is written."""
     request = PretrainRequest(preset, corpus_names(folders), recipe="published", overrides=overrides)
-    settings, recipe = requested_settings(request, has_teacher=False)
+    settings, recipe = requested_settings(request)
     corpora = open_corpora(request.corpora, settings)
     runtime = choose_runtime(settings.runtime, settings.planned_flops(minutes), width=settings.model.width)
     configure_torch(runtime)

@@ -65,16 +65,16 @@ OWN_GENERATOR = {
 def resolve_settings(request: PretrainRequest, teacher: Teacher | None = None) -> PretrainSettings:
     """The settings that a run would have, except for those that it measures (`minutes`) or, without corpora, that
     depend on these; nothing is trained. As in a run, the chunks of the corpora are computed once and cached in them."""
-    settings, recipe = requested_settings(request, teacher is not None)
+    settings, recipe = requested_settings(request)
     corpora = open_corpora(request.corpora, settings) if request.corpora else []
     settings = settings_for_model(settings, recipe, corpora, request, teacher, ignore)
     num_held_out = sum(batch.num_tokens for batch in held_out_batches(settings, corpora)) if corpora else 0
     return final_settings(settings, recipe, corpora, request, num_held_out, ignore)
 
 
-def requested_settings(request: PretrainRequest, has_teacher: bool) -> tuple[PretrainSettings, Recipe]:
+def requested_settings(request: PretrainRequest) -> tuple[PretrainSettings, Recipe]:
     """The published settings with the overrides, before corpora and teacher are known, and the recipe to apply."""
-    settings = preset_settings(request.preset, request.all_overrides(), has_teacher)
+    settings = preset_settings(request.preset, request.all_overrides(), request.teacher is not None)
     if request.tokens is not None:
         steps = max(1, math.ceil(request.tokens / settings.batch.mean_tokens))
         settings = configuration.with_overrides(settings, {"schedule.steps": steps})
