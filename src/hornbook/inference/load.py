@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
+from torch import nn
+
 from hornbook.config import checked
 from hornbook.devices import chosen_device
 from hornbook.inference.decoder import DecoderModel
@@ -55,11 +57,15 @@ def load(
             )
         model.quantize()
     elif isinstance(model, Gpt) and device == "cpu":
-        # The layers whose weights are read for every generated token: those of the blocks, and the vocabulary.
-        to_column_major([*linear_layers(model.blocks), model.embeddings.tokens])
+        to_column_major(gpt_matrices(model))
     opened = (DecoderModel if isinstance(model, Gpt) else EncoderModel)(model.to(device), tokenizer, folder)
     if direction == "bidirectional" and isinstance(opened, DecoderModel):
         return opened.encoder
     if direction is not None and (direction != "causal" or isinstance(opened, EncoderModel)):
         raise ValueError(f"{shown_name(folder)} is {model.described()}; direction is for a hybrid GPT: leave it out")
     return opened
+
+
+def gpt_matrices(model: Gpt) -> list[nn.Linear | nn.Embedding]:
+    """The layers whose weights are read for every generated token: those of the blocks, and the vocabulary."""
+    return [*linear_layers(model.blocks), model.embeddings.tokens]
