@@ -50,8 +50,10 @@ class VocabularyObjective:
     summed_loss = staticmethod(summed_loss)
 
     def term_sums(self, term: str, logits_KV: Tensor, targets: Targets, with_metrics: bool) -> dict[str, Tensor]:
-        """Loss and perhaps accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`."""
-        sums = {term: self.summed_loss(logits_KV, targets.values_K, targets.weights_K)}
+        """Loss and perhaps accuracy of a term, summed over its targets: `{"mlm": ..., "mlm_accuracy": ...}`. With
+        metrics, for validation, the loss is not compiled: compiling it once more, without gradients, takes seconds."""
+        loss = summed_loss if with_metrics else self.summed_loss
+        sums = {term: loss(logits_KV, targets.values_K, targets.weights_K)}
         if with_metrics:
             sums[f"{term}_accuracy"] = ((logits_KV.argmax(-1) == targets.values_K) * targets.weights_K).sum()
         return sums
