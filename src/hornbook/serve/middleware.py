@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.requests import ClientDisconnect, Request
 
 from hornbook.serve.engine import BatchReport, Engine
 
@@ -84,17 +85,14 @@ class RequestMiddleware:
         body = bytearray()
         try:
             async with asyncio.timeout(settings.timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        await refuse(GONE, "the client closed the connection")  # for the metrics
-                        return
-                    body += message.get("body", b"")
+                async for chunk in Request(scope, receive).stream():
+                    body += chunk
                     if len(body) > settings.max_bytes:
                         await refuse(413, too_large)
                         return
-                    if not message.get("more_body"):
-                        break
+        except ClientDisconnect:
+            await refuse(GONE, "the client closed the connection")  # for the metrics
+            return
         except TimeoutError:
             await refuse(408, f"the request did not arrive within {settings.timeout:g} s: send it again")
             return
