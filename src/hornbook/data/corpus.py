@@ -74,8 +74,12 @@ class Corpus:
                 verify(self.folder, self.manifest)
             self.shards = [open_shard(self.folder, i, parts) for i in range(len(self.manifest["shards"]))]
         self.fingerprint: str = self.manifest["fingerprint"]
+        # The graph to whose entities the texts are linked; None if they are not linked.
+        self.graph_fingerprint: str | None = self.manifest["settings"].get("graph")
+        self.num_tokens: int = self.manifest["totals"]["tokens"]
         # Shard i holds the documents first_document[i] to first_document[i + 1] - 1.
         self.first_document = np.concatenate([[0], np.cumsum([len(s.documents) - 1 for s in self.shards])])
+        self.num_documents = int(self.first_document[-1])
 
     def __reduce__(self):
         # Pickled for a worker process, which opens the files itself instead of receiving their contents.
@@ -93,25 +97,9 @@ class Corpus:
         return tokenizer
 
     @property
-    def graph_fingerprint(self) -> str | None:
-        """The fingerprint of the graph to whose entities the texts are linked; None if they are not linked."""
-        return self.manifest["settings"].get("graph")
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(entry["tokens"] for entry in self.manifest["shards"])
-
-    @property
     def num_words(self) -> int:
         """The words of its texts, separated by white space."""
-        words = self.manifest["totals"].get("text_words")
-        if not words:
-            raise ValueError(f"{self.folder} does not record the number of its words: build it again")
-        return int(words)
-
-    @property
-    def num_documents(self) -> int:
-        return int(self.first_document[-1])
+        return self.manifest["totals"]["text_words"]
 
     @property
     def token_counts(self) -> np.ndarray:
