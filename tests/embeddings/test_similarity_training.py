@@ -378,7 +378,7 @@ def test_bad_data(model, tmp_path, data, message):
 
 
 def test_columns():
-    from hornbook.tasks.reading.notes import RequestedColumns
+    from hornbook.tasks.reading.reader import RequestedColumns
     from hornbook.tasks.reading.rows import Row, RowTable
     from hornbook.tasks.reading.similarity import find_columns
 

@@ -8,8 +8,8 @@ from task_files import counts, write
 from test_reading_inputs import read_inputs, spec_of
 
 from hornbook.data.text_encoding import encoding_of
-from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.reader import Reader
 
 ENGLISH = [("It was good, truly", "yes"), ('She said "no"; twice', "no"), ("a | b, c; d", "yes"), ("plain", "no")]
 KOREAN = [("배송이 너무 느려요, 환불해 주세요", "0"), ("아주 좋아요; 추천합니다", "1"), ("그냥 그래요", "0")]
@@ -45,10 +45,10 @@ def test_a_delimiter_may_be_given(tmp_path):
         ("a, b", "1"),
         ("c; d", "2"),
     ]
-    assert Notes(delimiter="tab").delimiter == Notes(delimiter="\\t").delimiter == "\t"
+    assert Reader(delimiter="tab").delimiter == Reader(delimiter="\\t").delimiter == "\t"
     for wrong in (";;", "", '"'):
         with pytest.raises(ValueError, match="delimiter= must be a single character"):
-            Notes(delimiter=wrong)
+            Reader(delimiter=wrong)
 
 
 @pytest.mark.parametrize("name", ["review", "리뷰"])

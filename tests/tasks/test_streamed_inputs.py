@@ -10,7 +10,7 @@ from pyarrow import parquet
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading import table_files
 from hornbook.tasks.reading.inputs import inputs_in, original_columns, stream_inputs
-from hornbook.tasks.reading.notes import Notes, RequestedColumns
+from hornbook.tasks.reading.reader import Reader, RequestedColumns
 
 WORDS = ["river", "bridge", "한국어", "été", "bread, butter", 'a "quoted" word', "two\nlines", ""]
 
@@ -68,10 +68,10 @@ def test_pieces_are_read_as_the_whole(monkeypatch, tmp_path, name, size):
         content = CONTENTS[name]
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    def notes() -> Notes:
-        return Notes(needs_labels=False, requested=RequestedColumns("body" if "lines" not in name else None))
+    def reader() -> Reader:
+        return Reader(needs_labels=False, requested=RequestedColumns("body" if "lines" not in name else None))
 
-    entry, one, two = find_task("classification"), notes(), notes()
+    entry, one, two = find_task("classification"), reader(), reader()
     expected = inputs_in(path, entry, one)
     columns = original_columns(expected, one) or [{} for _ in expected]
     monkeypatch.setattr(table_files, "PIECE_BYTES", size)
@@ -87,9 +87,9 @@ def test_pieces_are_read_as_the_whole(monkeypatch, tmp_path, name, size):
     ]
 
 
-def described(notes: Notes) -> dict:
+def described(reader: Reader) -> dict:
     """The problems: their number by kind, and the first of each."""
-    problems = notes.problems
+    problems = reader.problems
     return {kind: (entry["count"], problems.most_frequent(kind)) for kind, entry in problems.to_dict().items()}
 
 
@@ -97,8 +97,8 @@ def test_wide_encodings_are_read_at_once(monkeypatch, tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text(csv_text(), encoding="utf-16")
     monkeypatch.setattr(table_files, "PIECE_BYTES", 300)
-    notes = Notes(needs_labels=False, requested=RequestedColumns("body"))
-    assert [len(found) for found, _ in stream_inputs(path, find_task("classification"), notes)] == [200]
+    reader = Reader(needs_labels=False, requested=RequestedColumns("body"))
+    assert [len(found) for found, _ in stream_inputs(path, find_task("classification"), reader)] == [200]
 
 
 def test_what_separates_the_texts_is_decided_once(monkeypatch, tmp_path):
@@ -107,7 +107,7 @@ def test_what_separates_the_texts_is_decided_once(monkeypatch, tmp_path):
     for is_pair in (True, False):
         lines = [f"a {i}" + "\tb" * ((i < 4) == is_pair) for i in range(12)]
         (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
-        pieces = list(stream_inputs(tmp_path / "a.txt", find_task("classification"), Notes(needs_labels=False)))
+        pieces = list(stream_inputs(tmp_path / "a.txt", find_task("classification"), Reader(needs_labels=False)))
         examples = [example for found, _ in pieces for example in found]
         assert len(pieces) == 3 and {example.pair is not None for example in examples} == {is_pair}
 
@@ -117,5 +117,5 @@ def test_a_later_piece_may_lack_a_column_of_the_first(monkeypatch, tmp_path):
     monkeypatch.setattr(table_files, "PIECE_ROWS", 4)
     lines = [json.dumps({"text": f"a {i}"} | ({"pair": "b"} if i < 2 else {})) for i in range(12)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
-    pieces = list(stream_inputs(tmp_path / "a.jsonl", find_task("classification"), Notes(needs_labels=False)))
+    pieces = list(stream_inputs(tmp_path / "a.jsonl", find_task("classification"), Reader(needs_labels=False)))
     assert [example.pair for found, _ in pieces for example in found] == ["b", "b", *[None] * 10]

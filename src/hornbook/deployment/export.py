@@ -36,7 +36,7 @@ from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import outputs_by_group
 from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_input_rows
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.spec import save_task
 
 EXPORT_FORMATS = ("onnx", "onnx-int8")
@@ -163,7 +163,7 @@ def comparison_inputs(
             examples = splits[0] if splits else data_set.splits["train"]
         return source.encode(source.batchable(examples)[:NUM_COMPARED])
     if texts is not None:
-        examples = inputs_in(texts, find_task("classification"), Notes(needs_labels=False))
+        examples = inputs_in(texts, find_task("classification"), Reader(needs_labels=False))
         encodings, _ = encode_texts(examples[:NUM_COMPARED], source.tokenizer, source.model.config.max_positions)
         ids = [np.array(each.ids, np.int64) for each in encodings]
         return EncodedExamples(

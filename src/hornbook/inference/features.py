@@ -32,7 +32,7 @@ from hornbook.models.heads import pool_tokens
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.records import TextExample
 
 Pooling = Literal["cls", "lasttoken", "mean", "none"]
@@ -179,9 +179,9 @@ def extract_features(
     (2, 32)
     """
     reading = {"text": text, "pair": pair, "delimiter": delimiter, "encoding": encoding, "strict": strict}
-    notes = Notes.of(needs_labels=False, **reading)
+    reader = Reader.of(needs_labels=False, **reading)
     if isinstance(texts, str | Path):
-        examples = inputs_in(texts, find_task("classification"), notes)
+        examples = inputs_in(texts, find_task("classification"), reader)
     else:
         examples = [TextExample(str(i), str(each)) for i, each in enumerate(texts)]
     if not examples:
@@ -230,4 +230,6 @@ def extract_features(
             write_array(offsets_file, offsets.astype(np.int64))
     if on_progress:
         on_progress(len(examples), len(examples))
-    return ExtractedFeatures(out, len(examples), num_rows, width, num_truncated, tuple(notes.messages), notes.problems)
+    return ExtractedFeatures(
+        out, len(examples), num_rows, width, num_truncated, tuple(reader.messages), reader.problems
+    )

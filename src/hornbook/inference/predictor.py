@@ -28,8 +28,8 @@ from hornbook.tasks.kinds.marked import with_entities
 from hornbook.tasks.overlap import in_training_texts, shown
 from hornbook.tasks.prediction_files import is_frame, with_predictions
 from hornbook.tasks.reading.inputs import InputRow, as_examples
-from hornbook.tasks.reading.notes import ReadingOptions
 from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.reader import ReadingOptions
 from hornbook.tasks.records import DataSet, Example
 from hornbook.tasks.spec import TaskSpec
 from hornbook.tasks.task import Task

@@ -26,7 +26,7 @@ from hornbook.models.head_config import HeadConfig, HeadOptions, ProblemType
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.label_hints import heading_hint
 from hornbook.tasks.reading.layout import FileLayout, TabularLayout
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.records import DataSet, Example, Splits
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Task:
     # ---- reading
 
     @classmethod
-    def read_file(cls, path: Path, registered: "RegisteredTask", notes: Notes) -> list[Example] | None:
+    def read_file(cls, path: Path, registered: "RegisteredTask", reader: Reader) -> list[Example] | None:
         """The inputs in a file of a format that only this kind has; None for other files."""
         return None
 
@@ -96,12 +96,12 @@ class Task:
         return None
 
     @classmethod
-    def with_bio_tags(cls, splits: Splits, notes: Notes) -> tuple[Splits, str]:
+    def with_bio_tags(cls, splits: Splits, reader: Reader) -> tuple[Splits, str]:
         """The splits with tags in BIO, and the tag scheme of the files; kinds without tags return the splits and ""."""
         return splits, ""
 
     @classmethod
-    def in_scored_form(cls, splits: Splits, notes: Notes) -> Splits:
+    def in_scored_form(cls, splits: Splits, reader: Reader) -> Splits:
         """The splits, after dev was held out, with the examples besides train in the form in which they are scored."""
         return splits
 

@@ -38,7 +38,7 @@ from hornbook.lifecycle.stopping import interruptible
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.reading.cells import as_text
 from hornbook.tasks.reading.inputs import inputs_of_table, stream_inputs
-from hornbook.tasks.reading.notes import Notes, ReadingOptions
+from hornbook.tasks.reading.reader import Reader, ReadingOptions
 from hornbook.tasks.reading.rows import is_table
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -93,29 +93,29 @@ def read_texts(
     if not is_file and not is_table(texts):
         return _read_list(texts, spool)
     name = str(texts) if is_file else "the table"
-    notes = Notes.of(needs_labels=False, **reading)
+    reader = Reader.of(needs_labels=False, **reading)
     rows: _RowSpool | None = None
     registered = find_task("classification")
-    pieces = stream_inputs(texts, registered, notes) if is_file else [inputs_of_table(texts, registered, notes)]
+    pieces = stream_inputs(texts, registered, reader) if is_file else [inputs_of_table(texts, registered, reader)]
     for examples, columns in pieces:
         if rows is None:
             if any(each.pair is not None for each in examples[:1]):
                 raise ValueError(f"{name} has two texts in each row: name the column to embed with text=")
-            id_column = _id_column(id_column, columns[0], notes, name)
-            roles = {id_column, *notes.roles.get("text", "").split(",")}
+            id_column = _id_column(id_column, columns[0], reader, name)
+            roles = {id_column, *reader.roles.get("text", "").split(",")}
             rows = _RowSpool(spool, [each for each in columns[0] if each not in roles], name, id_column)
         rows.add([each.text for each in examples], columns)
     if rows is None or not rows.num_written:
         raise ValueError(f"{name} has no text that is not empty: name the right column with text=")
     names = ", ".join(
-        f"{role} = '{column}'" for role, column in (("text", notes.roles.get("text")), ("id", id_column)) if column
+        f"{role} = '{column}'" for role, column in (("text", reader.roles.get("text")), ("id", id_column)) if column
     )
-    messages = [each for each in notes.messages if not each.startswith("columns:")]
+    messages = [each for each in reader.messages if not each.startswith("columns:")]
     messages += [f"columns: {names}"] if names else []
     if rows.left_out:
         left_out = ", ".join(f"'{each}'" for each in rows.left_out)
         messages.append(f"left out: the column {left_out}, as the index has its own of that name; rename it to keep it")
-    return rows.finish(name if is_file else None, messages, notes.problems)
+    return rows.finish(name if is_file else None, messages, reader.problems)
 
 
 def _read_list(texts: Sequence[str], spool: Path) -> TextRows:
@@ -173,7 +173,7 @@ class _RowSpool:
         return TextRows(rows, fingerprint, file, num_empty, self.id_column, tuple(messages), problems or Problems())
 
 
-def _id_column(name: str | None, row: dict[str, Any], notes: Notes, file: str) -> str | None:
+def _id_column(name: str | None, row: dict[str, Any], reader: Reader, file: str) -> str | None:
     if name == NUMBERED:
         return None
     if name is not None and name not in row:
@@ -181,7 +181,7 @@ def _id_column(name: str | None, row: dict[str, Any], notes: Notes, file: str) -
         raise ValueError(
             f"{file} has no column '{name}' for the ids; name the right one with id_column= (columns: {columns})"
         )
-    return name or notes.roles.get("key")
+    return name or reader.roles.get("key")
 
 
 def _as_text(cell: Any) -> str | None:

@@ -17,7 +17,7 @@ from hornbook.inference.predictor import Predictor, load_predictor
 from hornbook.lifecycle.run_folder import ignore
 from hornbook.runs.finetuning.finetune import finetune
 from hornbook.tasks.reading.cells import is_missing
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.rows import in_memory
 
 
@@ -150,7 +150,7 @@ def _items(X: Any) -> list:
     if isinstance(X, str):
         raise ValueError("X is one text: give a list of texts")
     if hasattr(X, "column_names"):  # a table of pyarrow or datasets
-        X = [list(row.fields.values()) for row in in_memory(X, "X", Notes()).rows]
+        X = [list(row.fields.values()) for row in in_memory(X, "X", Reader()).rows]
     values = X.to_numpy() if hasattr(X, "to_numpy") else X
     rows = [row.tolist() if isinstance(row, np.ndarray) else row for row in values]
     items = [row[0] if isinstance(row, list | tuple) and len(row) == 1 else row for row in rows]

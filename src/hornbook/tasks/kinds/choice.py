@@ -15,7 +15,7 @@ from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, mean_scorer, softmax
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
 from hornbook.tasks.reading.choices import ChoiceLayout
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import ChoiceExample, DataSet, TextExample
 from hornbook.tasks.task import Predict, RegisteredTask, Task, is_list_of_texts
@@ -53,10 +53,10 @@ class Choice(Task):
     metrics: tuple[str, ...] = ("accuracy",)
 
     @classmethod
-    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[ChoiceExample] | None:
+    def read_file(cls, path: Path, registered: RegisteredTask, reader: Reader) -> list[ChoiceExample] | None:
         if path.suffix.lower() not in TABLE_SUFFIXES:
             return None
-        return registered.layout.read_inputs(path, notes)
+        return registered.layout.read_inputs(path, reader)
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> ChoiceExample:

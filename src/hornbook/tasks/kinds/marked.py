@@ -18,7 +18,7 @@ from hornbook.tasks.encoded import ALL, EncodedExamples, Scorer
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction, MultiLabel
 from hornbook.tasks.kinds.sequence import as_encoded_examples
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import MarkedExample
 from hornbook.tasks.task import RegisteredTask
@@ -38,11 +38,11 @@ class Marked:
     has_baselines = False
 
     @classmethod
-    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[MarkedExample] | None:
+    def read_file(cls, path: Path, registered: RegisteredTask, reader: Reader) -> list[MarkedExample] | None:
         layout = registered.layout
         if path.suffix.lower() not in TABLE_SUFFIXES and not layout.is_semeval(path):
             return None
-        return layout.read_inputs(path, notes)
+        return layout.read_inputs(path, reader)
 
     @classmethod
     def from_line(cls, key: str, line: str, has_tabs: bool) -> MarkedExample:

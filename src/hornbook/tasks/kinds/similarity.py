@@ -20,7 +20,7 @@ from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.encoded import EncodedExamples, Outputs, Scorer, l2_normalized, mean_scorer
 from hornbook.tasks.kinds.regression import number_range
 from hornbook.tasks.kinds.sequence import as_encoded_examples, encode_texts
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.similarity import CustomSimilarity
 from hornbook.tasks.records import DataSet, SimilarityExample, Splits, TextExample
 from hornbook.tasks.task import Predict, RegisteredTask, Task, is_list_of_texts
@@ -78,10 +78,10 @@ class Similarity(Task):
         return SimilarityExample(key, *items) if len(items) in (2, 3) and is_list_of_texts(items) else None
 
     @classmethod
-    def in_scored_form(cls, splits: Splits, notes: Notes) -> Splits:
+    def in_scored_form(cls, splits: Splits, reader: Reader) -> Splits:
         """Single texts are scored by whether the first half of a text finds its second half."""
         for name in [name for name in splits if name != "train" and any(each.pair is None for each in splits[name])]:
-            notes.log(f"{name} has single texts: scored by finding the second half of each text by its first half")
+            reader.log(f"{name} has single texts: scored by finding the second half of each text by its first half")
             splits = splits | {name: [_halves(each) if each.pair is None else each for each in splits[name]]}
         return splits
 

@@ -20,7 +20,7 @@ from hornbook.metrics.breakdown import Confusion, Judged, Mistake, confidence, c
 from hornbook.metrics.formatting import cut, percent
 from hornbook.models.head_config import MASKED_LOGIT, HeadConfig, HeadOptions
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.spans import CustomSpans, is_squad
 from hornbook.tasks.records import DataSet, SpanExample
 from hornbook.tasks.task import Predict, RegisteredTask, RunExamples, Task, is_list_of_texts
@@ -106,13 +106,13 @@ class Spans(Task):
     num_best: int = 20
 
     @classmethod
-    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[SpanExample] | None:
+    def read_file(cls, path: Path, registered: RegisteredTask, reader: Reader) -> list[SpanExample] | None:
         """SQuAD's JSON, and that of other published data sets."""
         if path.suffix.lower() != ".json":
             return None
         if is_squad(path):
-            return cls.custom_layout.read_inputs(path, notes)
-        return None if registered.layout.takes_columns else registered.layout.read_inputs(path, notes)
+            return cls.custom_layout.read_inputs(path, reader)
+        return None if registered.layout.takes_columns else registered.layout.read_inputs(path, reader)
 
     @classmethod
     def from_list(cls, key: str, items: Sequence[Any]) -> SpanExample | None:

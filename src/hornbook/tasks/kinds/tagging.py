@@ -24,7 +24,7 @@ from hornbook.metrics.tagging import Scheme, from_bio, repaired, scheme_of, to_b
 from hornbook.models.head_config import HeadConfig, HeadOptions
 from hornbook.tasks.encoded import ALL, EncodedExamples, Outputs, Scorer, softmax
 from hornbook.tasks.reading.layout import INPUT_SPLIT
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.tagging import CUSTOM_TAGS, read_sentences, words_of
 from hornbook.tasks.records import DataSet, Splits, TaggedExample
 from hornbook.tasks.task import Predict, RegisteredTask, Task, is_list_of_texts
@@ -61,8 +61,8 @@ class Tagging(Task):
     metrics: tuple[str, ...]  # entity_f1, or tag_accuracy
 
     @classmethod
-    def read_file(cls, path: Path, registered: RegisteredTask, notes: Notes) -> list[TaggedExample]:
-        return cls.with_bio_tags({INPUT_SPLIT: read_sentences(path, notes)}, Notes())[0][INPUT_SPLIT]
+    def read_file(cls, path: Path, registered: RegisteredTask, reader: Reader) -> list[TaggedExample]:
+        return cls.with_bio_tags({INPUT_SPLIT: read_sentences(path, reader)}, Reader())[0][INPUT_SPLIT]
 
     @classmethod
     def from_text(cls, key: str, text: str) -> TaggedExample:
@@ -73,15 +73,15 @@ class Tagging(Task):
         return TaggedExample(key, tuple(items)) if is_list_of_texts(items) else None
 
     @classmethod
-    def with_bio_tags(cls, splits: Splits, notes: Notes) -> tuple[Splits, Scheme]:
+    def with_bio_tags(cls, splits: Splits, reader: Reader) -> tuple[Splits, Scheme]:
         """Tags that mark entities are converted to BIO."""
         scheme = scheme_of(example.tags for examples in splits.values() for example in examples if example.tags)
         if scheme == "plain":
-            notes.log("tags: plain, one per word")
+            reader.log("tags: plain, one per word")
             return splits, scheme
-        notes.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
+        reader.log(f"tags: {scheme}" + ("" if scheme == "BIO" else ", read as BIO"))
         splits = {
-            split: [_repaired(each, scheme, split, notes) for each in examples] for split, examples in splits.items()
+            split: [_repaired(each, scheme, split, reader) for each in examples] for split, examples in splits.items()
         }
         return splits, scheme
 
@@ -251,7 +251,7 @@ def _column_lines(
         yield ""
 
 
-def _repaired(example: TaggedExample, scheme: Scheme, split: str, notes: Notes) -> TaggedExample:
+def _repaired(example: TaggedExample, scheme: Scheme, split: str, reader: Reader) -> TaggedExample:
     if not example.tags:
         return example
     read = to_bio(example.tags, scheme)
@@ -259,7 +259,7 @@ def _repaired(example: TaggedExample, scheme: Scheme, split: str, notes: Notes) 
     if num_changed:
         index = next(index for index, (old, new) in enumerate(zip(read, tags, strict=True)) if old != new)
         detail = f"{example.tags[index]} on '{example.words[index]}' continues no entity"
-        notes.add_example_problem("broken_tags", split, example.key, detail, num_changed)
+        reader.add_example_problem("broken_tags", split, example.key, detail, num_changed)
     return replace(example, tags=tuple(tags))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import are_withheld, as_text, is_missing
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
-from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
+from hornbook.tasks.reading.reader import Defect, Reader, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, find_column, key_column
 from hornbook.tasks.reading.table_files import read_plain_table
 from hornbook.tasks.records import ChoiceExample, Splits
@@ -29,26 +29,26 @@ class ChoiceLayout(TabularLayout):
 
     column_names: tuple[str, ...] = ()
 
-    def table(self, path: Path, notes: Notes) -> RowTable:
+    def table(self, path: Path, reader: Reader) -> RowTable:
         if self.column_names and path.suffix.lower() == ".tsv":
-            return read_plain_table(path, notes, self.column_names, self.column_names[-1])
-        return super().table(path, notes)
+            return read_plain_table(path, reader, self.column_names, self.column_names[-1])
+        return super().table(path, reader)
 
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
         first, _ = main_table(tables)
         tables = {split: _flattened(table) for split, table in tables.items() if table.rows}
-        columns = {split: _columns(table, split, notes.requested) for split, table in tables.items()}
+        columns = {split: _columns(table, split, reader.requested) for split, table in tables.items()}
         main = columns[first]
-        notes.set_roles(text=main.context, pair=main.beginning, label=main.label, key=main.key)
+        reader.set_roles(text=main.context, pair=main.beginning, label=main.label, key=main.key)
         named = {"context": main.context, "beginning": main.beginning, "label": main.label}
-        notes.log_columns(**named, choices=", ".join(main.choices))
+        reader.log_columns(**named, choices=", ".join(main.choices))
         counts = Counter(len(choices) for row in tables[first].rows if (choices := _choices(row, main)[0]))
         if not counts:
             raise ValueError(f"{tables[first].file}: no row has choices; fill in the columns {', '.join(main.choices)}")
         num_choices = counts.most_common(1)[0][0]
-        first_label = _first_label(tables, columns, num_choices, notes)
+        first_label = _first_label(tables, columns, num_choices, reader)
         return {
-            split: _examples(table, columns[split], num_choices, first_label, split, notes)
+            split: _examples(table, columns[split], num_choices, first_label, split, reader)
             for split, table in tables.items()
         }
 
@@ -112,7 +112,7 @@ def _choices(row: Row, columns: ChoiceColumns) -> tuple[tuple[str, ...], tuple[s
     return tuple(as_text(each) for each in cell), ()
 
 
-def _first_label(tables: Tables, columns: Mapping[str, ChoiceColumns], num_choices: int, notes: Notes) -> int:
+def _first_label(tables: Tables, columns: Mapping[str, ChoiceColumns], num_choices: int, reader: Reader) -> int:
     """Whether labels count choices from 0 or 1: 1 if some label equals the number of choices and none is 0."""
     labels = set()
     for split, table in tables.items():
@@ -120,13 +120,13 @@ def _first_label(tables: Tables, columns: Mapping[str, ChoiceColumns], num_choic
         if label and not any(_choices(row, columns[split])[1] for row in table.rows):
             labels |= {as_text(value) for value in table.values(label)}
     if str(num_choices) in labels and "0" not in labels:
-        notes.log(f"labels count choices from 1 to {num_choices}")
+        reader.log(f"labels count choices from 1 to {num_choices}")
         return 1
     return 0
 
 
 def _examples(
-    table: RowTable, columns: ChoiceColumns, num_choices: int, first_label: int, split: str, notes: Notes
+    table: RowTable, columns: ChoiceColumns, num_choices: int, first_label: int, split: str, reader: Reader
 ) -> list[ChoiceExample]:
     """Examples that all have `num_choices` choices, or as many as their row if they are inputs to predict; labels count
     from `first_label`."""
@@ -144,10 +144,10 @@ def _examples(
             defect = ("bad_choices", f"{sum(map(bool, choices))} choices, but most rows have {num_choices}")
         elif not context and not beginning:
             defect = ("empty_text", "the context is empty")
-        padded = (*choices, *[""] * num_choices)[:num_choices] if notes.needs_labels else choices
+        padded = (*choices, *[""] * num_choices)[:num_choices] if reader.needs_labels else choices
         return ChoiceExample(key, context, padded, beginning, label if (label or 0) < num_choices else None), defect
 
-    return convert_rows(table, columns.key, split, notes, convert)
+    return convert_rows(table, columns.key, split, reader, convert)
 
 
 def _label(

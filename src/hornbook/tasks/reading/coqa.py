@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.spans import QuestionLayout, RawQuestion
 from hornbook.tasks.reading.text_files import read_json_list
 
@@ -20,18 +20,18 @@ YES_NO = "\nyes no"
 OFFSETS = {"yes": 1, "no": 5}  # in YES_NO
 
 
-def coqa_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
-    notes.log(
+def coqa_questions(path: Path, split: str, reader: Reader) -> Iterator[RawQuestion]:
+    reader.log(
         f"the {NUM_TURNS} previous turns are prepended to each question; 'yes' and 'no' are appended to the story; "
         "'unknown' means no answer"
     )
     file = str(path)
-    for number, story in enumerate(read_json_list(path, notes), 1):
+    for number, story in enumerate(read_json_list(path, reader), 1):
         place = f"story {number}"
         try:
             name, passage, turns = str(story["id"]), story["story"] + YES_NO, list(_turns(story, split))
         except (KeyError, TypeError, AttributeError) as error:
-            notes.add_problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
+            reader.add_problem("bad_json", file, place, f"not in CoQA's layout: {error!r}")
             continue
         for turn, question, answers in turns:
             yield RawQuestion(f"{name}-{turn}", question, passage, answers, name, f"{place}, turn {turn}")
@@ -65,10 +65,10 @@ class Conversation:
     turns: tuple[tuple[int, str, tuple[str, ...]], ...]
 
 
-def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
+def read_conversations(path: Path, reader: Reader) -> list[Conversation]:
     """The stories of a CoQA file with their turns unchanged, for models that continue the conversation."""
     conversations = []
-    for number, story in enumerate(read_json_list(path, notes), 1):
+    for number, story in enumerate(read_json_list(path, reader), 1):
         try:
             turns = [
                 (turn, question, tuple(answer["input_text"].strip() for answer in answers_of_turn))
@@ -76,7 +76,7 @@ def read_conversations(path: Path, notes: Notes) -> list[Conversation]:
             ]
             conversations.append(Conversation(str(story["id"]), story["story"], tuple(turns)))
         except (KeyError, TypeError, AttributeError) as error:
-            notes.add_problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
+            reader.add_problem("bad_json", str(path), f"story {number}", f"not in CoQA's layout: {error!r}")
     return conversations
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from hornbook.config import short_repr
 from hornbook.models.head_config import ProblemType
 from hornbook.tasks.reading.cells import is_decimal_comma, is_missing, is_number
-from hornbook.tasks.reading.notes import RequestedColumns
+from hornbook.tasks.reading.reader import RequestedColumns
 from hornbook.tasks.reading.rows import KEYS, RowTable, ambiguous_columns_error, headerless_error, key_column
 
 PAIRS = (

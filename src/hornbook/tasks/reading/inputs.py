@@ -15,7 +15,7 @@ from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.choices import CONTEXTS
 from hornbook.tasks.reading.infer_columns import PAIRS, TEXTS, infer_columns
-from hornbook.tasks.reading.notes import Notes, ReadingOptions, RequestedColumns
+from hornbook.tasks.reading.reader import Reader, ReadingOptions, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, in_memory, is_table
 from hornbook.tasks.reading.spans import PASSAGES, QUESTIONS
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, is_streamed, line_pieces, read_table, table_pieces
@@ -57,12 +57,12 @@ def read_input_rows(
     sentences; spans also reads SQuAD's JSON. `log` receives what was inferred and which problems were found; with
     `strict`, the first problem raises `ValueError`.
     """
-    notes = Notes.of(trained_columns=spec.roles, needs_labels=False, **reading)
-    examples = inputs_in(file, find_task(spec.name), notes)
-    for message in [*notes.messages, *problem_lines(notes.problems.to_dict())] if log else ():
+    reader = Reader.of(trained_columns=spec.roles, needs_labels=False, **reading)
+    examples = inputs_in(file, find_task(spec.name), reader)
+    for message in [*reader.messages, *problem_lines(reader.problems.to_dict())] if log else ():
         log(message)
-    rows = notes.tables[0].rows if notes.tables else [Row("")] * len(examples)
-    return [_input_row(*each) for each in zip(examples, original_columns(examples, notes), rows, strict=True)]
+    rows = reader.tables[0].rows if reader.tables else [Row("")] * len(examples)
+    return [_input_row(*each) for each in zip(examples, original_columns(examples, reader), rows, strict=True)]
 
 
 def input_rows(items: Any, kind: str) -> list[InputRow]:
@@ -77,15 +77,15 @@ def _input_row(example: Example, columns: dict[str, Any], row: Row) -> InputRow:
     return InputRow(example, columns, "; ".join(filter(None, (row.repaired, problem))), not problem)
 
 
-def original_columns(examples: list[Example], notes: Notes) -> list[dict[str, Any]]:
+def original_columns(examples: list[Example], reader: Reader) -> list[dict[str, Any]]:
     """The original columns of each input: the cells of a table, or the id and question of SQuAD's JSON; none for other
     files."""
-    if notes.tables:
-        (table,) = notes.tables
+    if reader.tables:
+        (table,) = reader.tables
         assert len(table.rows) == len(examples)
         empty = dict.fromkeys(table.columns)
         return [{name: _as_json(cell) for name, cell in (row.fields or empty).items()} for row in table.rows]
-    if notes.files[0].lower().endswith(".json"):
+    if reader.files[0].lower().endswith(".json"):
         return [{"id": each.key, **each.inputs} for each in examples]
     return [{} for _ in examples]
 
@@ -97,50 +97,52 @@ def _as_json(cell: Any) -> Any:
     return cell if isinstance(cell, str | int | float | list | dict) else str(cell)
 
 
-def inputs_in(file: str | Path, registered: RegisteredTask, notes: Notes) -> list[Example]:
-    """The inputs of a file for a registry entry; messages and problems are added to `notes`."""
+def inputs_in(file: str | Path, registered: RegisteredTask, reader: Reader) -> list[Example]:
+    """The inputs of a file for a registry entry; messages and problems are added to `reader`."""
     path = _existing(file)
-    examples = _read(path, registered, notes)
+    examples = _read(path, registered, reader)
     if not examples:
         raise ValueError(f"{path} contains no inputs: write one per line, or a table with one per row")
     return examples
 
 
 def stream_inputs(
-    file: str | Path, registered: RegisteredTask, notes: Notes
+    file: str | Path, registered: RegisteredTask, reader: Reader
 ) -> Iterator[tuple[list[Example], list[dict[str, Any]]]]:
     """The inputs of a file with their original columns, in pieces that fit into memory. What is inferred about the
     file, such as its columns, is inferred from the first piece."""
     path = _existing(file)
     if not is_streamed(path):
-        examples = inputs_in(path, registered, notes)
-        yield examples, original_columns(examples, notes)
+        examples = inputs_in(path, registered, reader)
+        yield examples, original_columns(examples, reader)
     elif path.suffix.lower() not in TABLE_SUFFIXES:
         num_lines, has_tabs = 0, None
-        for lines in line_pieces(path, notes):
+        for lines in line_pieces(path, reader):
             has_tabs = _have_tabs(lines) if has_tabs is None else has_tabs
-            yield _from_lines(lines, has_tabs, path, registered.task_class, notes, num_lines), [{} for _ in lines]
+            yield _from_lines(lines, has_tabs, path, registered.task_class, reader, num_lines), [{} for _ in lines]
             num_lines += len(lines)
     else:
         columns: list[str] = []
-        for table in table_pieces(path, notes):
+        for table in table_pieces(path, reader):
             columns = columns or table.columns
             table.columns = list(dict.fromkeys([*columns, *table.columns]))  # a piece may have no value of a column
-            notes.tables[:] = [table]
-            examples = _from_table(table, registered.task_class, notes)
-            notes.places.clear()
-            yield examples, original_columns(examples, notes)
-        notes.tables.clear()
+            reader.tables[:] = [table]
+            examples = _from_table(table, registered.task_class, reader)
+            reader.places.clear()
+            yield examples, original_columns(examples, reader)
+        reader.tables.clear()
 
 
-def inputs_of_table(data: Any, registered: RegisteredTask, notes: Notes) -> tuple[list[Example], list[dict[str, Any]]]:
+def inputs_of_table(
+    data: Any, registered: RegisteredTask, reader: Reader
+) -> tuple[list[Example], list[dict[str, Any]]]:
     """The inputs of a table in memory, with their original columns."""
-    table = in_memory(data, "the table", notes)
+    table = in_memory(data, "the table", reader)
     if not table.rows:
         raise ValueError("the table has no rows: give at least one")
-    notes.tables.append(table)
-    examples = _from_table(table, registered.task_class, notes)
-    return examples, original_columns(examples, notes)
+    reader.tables.append(table)
+    examples = _from_table(table, registered.task_class, reader)
+    return examples, original_columns(examples, reader)
 
 
 def _existing(file: str | Path) -> Path:
@@ -152,31 +154,31 @@ def _existing(file: str | Path) -> Path:
     return path
 
 
-def _read(path: Path, registered: RegisteredTask, notes: Notes) -> list[Example]:
+def _read(path: Path, registered: RegisteredTask, reader: Reader) -> list[Example]:
     layout = registered.layout
-    examples = registered.task_class.read_file(path, registered, notes)
+    examples = registered.task_class.read_file(path, registered, reader)
     if examples is not None:
         return examples
-    if isinstance(layout, PublishedTable) and not notes.requested and _is_published(path, layout):
-        return layout.read_inputs(path, notes)
+    if isinstance(layout, PublishedTable) and not reader.requested and _is_published(path, layout):
+        return layout.read_inputs(path, reader)
     if path.suffix.lower() not in TABLE_SUFFIXES:
-        lines = list(lines_of(path, notes))
-        return _from_lines(lines, _have_tabs(lines), path, registered.task_class, notes)
-    table = read_table(path, notes)
-    return _from_table(table, registered.task_class, notes) if table.rows else []
+        lines = list(lines_of(path, reader))
+        return _from_lines(lines, _have_tabs(lines), path, registered.task_class, reader)
+    table = read_table(path, reader)
+    return _from_table(table, registered.task_class, reader) if table.rows else []
 
 
-def _from_table(table: RowTable, task_class: type[Task], notes: Notes) -> list[Example]:
-    layout, text, requested = task_class.custom_layout, None, notes.requested
+def _from_table(table: RowTable, task_class: type[Task], reader: Reader) -> list[Example]:
+    layout, text, requested = task_class.custom_layout, None, reader.requested
     if isinstance(layout, CustomTexts):
         if len(table.columns) == 1 and not requested and not requested.trained_columns:
             requested = RequestedColumns(table.columns[0])
         columns = infer_columns(table, requested, layout.problem_type, needs_label=False)
-        notes.requested = replace(requested, text=columns.text, pair=columns.pair)
+        reader.requested = replace(requested, text=columns.text, pair=columns.pair)
         text = columns.text if columns.pair is None else None
     for row in table.repair(text):
-        notes.add_problem("kept_bad_row", table.file, row.place, row.repaired)
-    return layout.inputs_of(table, notes)
+        reader.add_problem("kept_bad_row", table.file, row.place, row.repaired)
+    return layout.inputs_of(table, reader)
 
 
 def _is_published(path: Path, layout: PublishedTable) -> bool:
@@ -197,11 +199,11 @@ def _have_tabs(lines: list[str], at_least: int = 1) -> bool:
 
 
 def _from_lines(
-    lines: list[str], has_tabs: bool, path: Path, task_class: type[Task], notes: Notes, first_index: int = 0
+    lines: list[str], has_tabs: bool, path: Path, task_class: type[Task], reader: Reader, first_index: int = 0
 ) -> list[Example]:
     for line_number, line in enumerate(lines, first_index + 1):
         if not line.strip():
-            notes.add_problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
+            reader.add_problem("kept_empty_text", str(path), f"line {line_number}", "the line is empty")
     if task_class.tab_separated and not has_tabs:
         raise ValueError(
             f"{path}: separate {task_class.tab_separated} by a tab on each line, or give a table with columns"
@@ -212,7 +214,7 @@ def _from_lines(
                 f"{path} has more than two texts separated by tabs on each line: if it is a table whose first line "
                 "names the columns, rename it to .tsv"
             )
-        notes.log(f"{path}: the tab on each line separates the two texts")
+        reader.log(f"{path}: the tab on each line separates the two texts")
     return [task_class.from_line(str(index), line, has_tabs) for index, line in enumerate(lines, first_index)]
 
 
@@ -284,11 +286,11 @@ def _example(key: str, item: Any, kind: str, roles: Mapping[str, str]) -> Exampl
 def _from_rows(data: Any, name: str, task_class: type[Task], roles: Mapping[str, str]) -> list[Example]:
     """One example per row of a table in memory. The columns are those that the run was trained on, if the table has
     them; otherwise they are inferred."""
-    table = in_memory(data, name, Notes())
+    table = in_memory(data, name, Reader())
     has_trained = all(roles[role] in table.columns for role in ("text", "pair") if role in roles)
     requested = RequestedColumns(trained_columns=roles if has_trained else {})
     try:
-        return _from_table(table, task_class, Notes(needs_labels=False, requested=requested)) if table.rows else []
+        return _from_table(table, task_class, Reader(needs_labels=False, requested=requested)) if table.rows else []
     except ValueError as error:
         raise _invalid_error(name, ", ".join(table.columns), task_class) from error
 

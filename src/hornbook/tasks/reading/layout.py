@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.rows import Row, RowTable
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, read_table
 from hornbook.tasks.records import Example, Splits
@@ -44,17 +44,17 @@ class FileLayout:
     folder: str = ""
     takes_columns: bool = False  # the user may name columns
 
-    def read(self, paths: Paths, notes: Notes) -> Splits:
+    def read(self, paths: Paths, reader: Reader) -> Splits:
         return {
-            split: [example for path in files for example in self.read_file(path, split, notes)]
+            split: [example for path in files for example in self.read_file(path, split, reader)]
             for split, files in paths.items()
         }
 
-    def read_inputs(self, path: Path, notes: Notes) -> list[Example]:
+    def read_inputs(self, path: Path, reader: Reader) -> list[Example]:
         """The inputs to predict in a file."""
-        return self.read({INPUT_SPLIT: [path]}, notes)[INPUT_SPLIT]
+        return self.read({INPUT_SPLIT: [path]}, reader)[INPUT_SPLIT]
 
-    def read_file(self, path: Path, split: str, notes: Notes) -> Sequence[Example]:
+    def read_file(self, path: Path, split: str, reader: Reader) -> Sequence[Example]:
         raise NotImplementedError
 
 
@@ -64,19 +64,19 @@ class TabularLayout(FileLayout):
 
     takes_columns: bool = True
 
-    def read(self, paths: Paths, notes: Notes) -> Splits:
-        tables = {split: _concatenated([self.table(path, notes) for path in files]) for split, files in paths.items()}
-        return self.from_tables(tables, notes)
+    def read(self, paths: Paths, reader: Reader) -> Splits:
+        tables = {split: _concatenated([self.table(path, reader) for path in files]) for split, files in paths.items()}
+        return self.from_tables(tables, reader)
 
-    def table(self, path: Path, notes: Notes) -> RowTable:
-        return read_table(path, notes)
+    def table(self, path: Path, reader: Reader) -> RowTable:
+        return read_table(path, reader)
 
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
         raise NotImplementedError
 
-    def inputs_of(self, table: RowTable, notes: Notes) -> list[Example]:
+    def inputs_of(self, table: RowTable, reader: Reader) -> list[Example]:
         """The inputs to predict in a table."""
-        return self.from_tables({INPUT_SPLIT: table}, notes)[INPUT_SPLIT]
+        return self.from_tables({INPUT_SPLIT: table}, reader)[INPUT_SPLIT]
 
 
 def _concatenated(tables: list[RowTable]) -> RowTable:

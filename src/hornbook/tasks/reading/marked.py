@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.tasks.reading.cells import as_text, detect_separator, label_list_parser, parse_int, parse_label
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, custom_patterns, main_table
-from hornbook.tasks.reading.notes import Defect, Notes
+from hornbook.tasks.reading.reader import Defect, Reader
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, find_column, key_column, object_row
 from hornbook.tasks.reading.text_files import read_text
 from hornbook.tasks.records import MarkedExample, Splits
@@ -84,36 +84,36 @@ class MarkedLayout(TabularLayout):
         with open(path, encoding="utf-8-sig", errors="replace") as file:
             return bool(SEMEVAL_LINE.match(file.readline()))
 
-    def table(self, path: Path, notes: Notes) -> RowTable:
+    def table(self, path: Path, reader: Reader) -> RowTable:
         if path.suffix.lower() == ".txt":
-            notes.tables.append(_semeval_table(read_text(path, notes), str(path)))
-            return notes.tables[-1]
+            reader.tables.append(_semeval_table(read_text(path, reader), str(path)))
+            return reader.tables[-1]
         if path.suffix.lower() == ".json" and (rows := _by_relation(path)) is not None:
-            notes.files.append(str(path))
-            notes.tables.append(RowTable(str(path), columns_of(rows), rows))
-            return notes.tables[-1]
-        return super().table(path, notes)
+            reader.files.append(str(path))
+            reader.tables.append(RowTable(str(path), columns_of(rows), rows))
+            return reader.tables[-1]
+        return super().table(path, reader)
 
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
         _, table = main_table(tables)
-        requested = notes.requested.column("label")
+        requested = reader.requested.column("label")
         label = find_column(table, requested, LABELS, "label", may_be_missing=requested is None)
-        text = notes.requested.column("text")
+        text = reader.requested.column("text")
         if text is not None:
             table.require(text, "text")
         names = (*TEXTS, *TOKENS, "mention_span")
-        notes.log_columns(text=text or find_column(table, None, names, "text", may_be_missing=True), label=label)
+        reader.log_columns(text=text or find_column(table, None, names, "text", may_be_missing=True), label=label)
         parse = (
             label_list_parser(detect_separator(table.values(label) if label else []))
             if self.has_several
             else parse_label
         )
-        return {split: self._examples(each, split, text, label, parse, notes) for split, each in tables.items()}
+        return {split: self._examples(each, split, text, label, parse, reader) for split, each in tables.items()}
 
-    def inputs_of(self, table: RowTable, notes: Notes) -> list[MarkedExample]:
+    def inputs_of(self, table: RowTable, reader: Reader) -> list[MarkedExample]:
         if all(self.parsed(row.fields) is None for row in table.rows):
             raise ValueError(f"{table.file} has no text that can be read: give it as text, with the mentions marked")
-        return super().inputs_of(table, notes)
+        return super().inputs_of(table, reader)
 
     def _examples(
         self,
@@ -122,7 +122,7 @@ class MarkedLayout(TabularLayout):
         text: str | None,
         label: str | None,
         parse: Callable[[Any], str | tuple[str, ...] | None],
-        notes: Notes,
+        reader: Reader,
     ) -> list[MarkedExample]:
         has_labels = label is not None and any(row.fields.get(label) is not None for row in table.rows)
         if not has_labels and not split.startswith("test"):
@@ -146,7 +146,7 @@ class MarkedLayout(TabularLayout):
                 defect = ("no_mention", f"mark it with {self.marks[0]}" if parsed.text else "no text can be read")
             return MarkedExample(key, parsed.text, parsed.spans if is_marked else (), labels, parsed.given), defect
 
-        return convert_rows(table, key_column(table, (text, label)), split, notes, convert)
+        return convert_rows(table, key_column(table, (text, label)), split, reader, convert)
 
     def parsed(self, fields: Mapping[str, Any]) -> Parsed | None:
         """The text and mentions of a row; None if it has no text, or values of other types than its layout has."""

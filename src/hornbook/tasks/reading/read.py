@@ -15,7 +15,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.overlap import text_hash
 from hornbook.tasks.reading.cells import sorted_labels
 from hornbook.tasks.reading.layout import SPLIT_NAMES, Patterns, find_splits, no_files_message
-from hornbook.tasks.reading.notes import Notes, ReadingOptions
+from hornbook.tasks.reading.reader import Reader, ReadingOptions
 from hornbook.tasks.reading.rows import RowTable, in_memory
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
 from hornbook.tasks.records import SPLITS, DataSet, Example, SpanExample, Splits, TextExample
@@ -53,15 +53,15 @@ def read(
     """
     if isinstance(data, DataSet):
         return data
-    registered, notes = find_task(task), Notes.of(trained_columns=trained_columns, **reading)
+    registered, reader = find_task(task), Reader.of(trained_columns=trained_columns, **reading)
     if isinstance(data, str | Path):
-        splits = _from_files(registered, Path(data).expanduser(), notes, default_split)
+        splits = _from_files(registered, Path(data).expanduser(), reader, default_split)
     else:
-        splits = registered.custom_layout.from_tables(_tables(data, notes, default_split), notes)
-    return _data_set(registered, splits, notes, seed=seed, held_out=held_out)
+        splits = registered.custom_layout.from_tables(_tables(data, reader, default_split), reader)
+    return _data_set(registered, splits, reader, seed=seed, held_out=held_out)
 
 
-def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
+def _tables(data: Any, reader: Reader, default_split: str) -> dict[str, RowTable]:
     """The tables of data in memory: one table, or several by split name."""
     several = data if isinstance(data, Mapping) else {default_split: data}
     names = {name: split for split, names in SPLIT_NAMES.items() for name in names}
@@ -73,15 +73,15 @@ def _tables(data: Any, notes: Notes, default_split: str) -> dict[str, RowTable]:
     for name, other in itertools.combinations(several, 2):
         if names[name] == names[other]:
             raise ValueError(f"'{name}' and '{other}' both name the {names[name]} split: give only one of them")
-    tables = {names[name]: in_memory(each, f"the {names[name]} table", notes) for name, each in several.items()}
-    notes.file_of.update({split: table.file for split, table in tables.items()})
-    notes.tables.extend(tables.values())
+    tables = {names[name]: in_memory(each, f"the {names[name]} table", reader) for name, each in several.items()}
+    reader.file_of.update({split: table.file for split, table in tables.items()})
+    reader.tables.extend(tables.values())
     if not any(table.rows for table in tables.values()):
         raise ValueError("the table has no rows: give at least one")
     return dict(sorted(tables.items(), key=lambda item: SPLITS.index(item[0])))
 
 
-def _from_files(registered: RegisteredTask, path: Path, notes: Notes, default_split: str) -> Splits:
+def _from_files(registered: RegisteredTask, path: Path, reader: Reader, default_split: str) -> Splits:
     layout = registered.layout
     paths = find_splits(path, layout.files, layout.folder, default_split)
     if not paths or (path.is_file() and not _fits(path, layout.files)):
@@ -89,10 +89,10 @@ def _from_files(registered: RegisteredTask, path: Path, notes: Notes, default_sp
         paths = find_splits(path, layout.files, default_split=default_split)
     if not paths:
         raise ValueError(no_files_message(path, registered.layout.files, layout.files))
-    if notes.requested and not layout.takes_columns:
+    if reader.requested and not layout.takes_columns:
         raise ValueError(f"{registered.name} has a fixed layout: leave out text=, pair= and label=")
-    notes.file_of.update({split: str(files[0]) for split, files in paths.items()})
-    return layout.read(paths, notes)
+    reader.file_of.update({split: str(files[0]) for split, files in paths.items()})
+    return layout.read(paths, reader)
 
 
 def _fits(path: Path, patterns: Patterns) -> bool:
@@ -110,35 +110,35 @@ def evaluation_texts(task: str, data: str | Path) -> list[str]:
     return texts
 
 
-def _data_set(registered: RegisteredTask, splits: Splits, notes: Notes, *, seed: int, held_out: float) -> DataSet:
+def _data_set(registered: RegisteredTask, splits: Splits, reader: Reader, *, seed: int, held_out: float) -> DataSet:
     """The data set of examples that were read: with unique keys, in the form that the task needs, with a dev split."""
     splits = {split: splits[split] for split in sorted(splits, key=_order)}
     if not any(splits.values()):
-        reason = notes.problems.most_frequent(*REASONS) or ", ".join(notes.files)
-        has_bad_numbers = notes.problems.count("bad_number") > 0
+        reason = reader.problems.most_frequent(*REASONS) or ", ".join(reader.files)
+        has_bad_numbers = reader.problems.count("bad_number") > 0
         remedy = (
             "write numbers such as 1234.5, or name another label with label=" if has_bad_numbers else "check the data"
         )
         raise ValueError(f"no example could be read ({reason}): {remedy}")
     for split in [split for split in splits if not splits[split]]:
-        notes.log(f"the {split} split has no examples and is ignored")
+        reader.log(f"the {split} split has no examples and is ignored")
         del splits[split]
-    splits, scheme = registered.task_class.with_bio_tags(splits, notes)
-    splits = {split: _with_unique_keys(examples, split, notes) for split, examples in splits.items()}
+    splits, scheme = registered.task_class.with_bio_tags(splits, reader)
+    splits = {split: _with_unique_keys(examples, split, reader) for split, examples in splits.items()}
     if held_out and "dev" not in splits and len(splits.get("train", ())) > 1:
-        splits = _with_dev(splits, notes, seed, held_out)
-    splits = registered.task_class.in_scored_form(splits, notes)
-    labels = _labels(registered, splits, scheme, notes) if registered.task_class.has_labels else ()
+        splits = _with_dev(splits, reader, seed, held_out)
+    splits = registered.task_class.in_scored_form(splits, reader)
+    labels = _labels(registered, splits, scheme, reader) if registered.task_class.has_labels else ()
     return DataSet(
         kind=registered.kind,
         splits=splits,
         labels=labels,
-        problems=notes.problems,
-        messages=tuple(notes.messages),
-        files=tuple(dict.fromkeys(notes.files)),
+        problems=reader.problems,
+        messages=tuple(reader.messages),
+        files=tuple(dict.fromkeys(reader.files)),
         scheme=scheme,
-        roles=notes.roles,
-        columns=tuple(notes.tables[0].columns) if notes.tables else (),
+        roles=reader.roles,
+        columns=tuple(reader.tables[0].columns) if reader.tables else (),
     )
 
 
@@ -146,7 +146,7 @@ def _order(split: str) -> tuple[int, str]:
     return (SPLITS.index(split.partition("-")[0]), split)
 
 
-def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list[Example]:
+def _with_unique_keys(examples: list[Example], split: str, reader: Reader) -> list[Example]:
     """Examples with unique keys, as predictions are stored by key; repeated keys get a number."""
     if len({example.key for example in examples}) == len(examples):
         return examples
@@ -157,7 +157,7 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
         while key in seen:
             key, number = f"{example.key}#{number}", number + 1
         if key != example.key:
-            notes.add_example_problem(
+            reader.add_example_problem(
                 "repeated_key", split, example.key, f"'{example.key}' occurs twice, renamed to '{key}'"
             )
             example = replace(example, key=key)
@@ -166,21 +166,21 @@ def _with_unique_keys(examples: list[Example], split: str, notes: Notes) -> list
     return renamed
 
 
-def _with_dev(splits: Splits, notes: Notes, seed: int, fraction: float) -> Splits:
-    if len(splits["train"]) < MIN_EXAMPLES and (skipped := notes.problems.most_frequent(*REASONS)):
+def _with_dev(splits: Splits, reader: Reader, seed: int, fraction: float) -> Splits:
+    if len(splits["train"]) < MIN_EXAMPLES and (skipped := reader.problems.most_frequent(*REASONS)):
         raise ValueError(
             f"only {len(splits['train'])} examples can be used, too few to hold some out; the rest were skipped "
             f"({skipped}): repair them, or give at least {MIN_EXAMPLES} rows"
         )
     train, dev, how = hold_out(splits["train"], fraction, seed)
     share = "a tenth" if fraction == HELD_OUT else f"{fraction:.0%}"
-    notes.log(
+    reader.log(
         f"{len(dev):,} of {len(train) + len(dev):,} examples ({share}, {how}, seed {seed}) are held out for validation"
     )
     return {"train": train, "dev": dev} | {split: each for split, each in splits.items() if split != "train"}
 
 
-def _labels(registered: RegisteredTask, splits: Splits, scheme: str, notes: Notes) -> tuple[str, ...]:
+def _labels(registered: RegisteredTask, splits: Splits, scheme: str, reader: Reader) -> tuple[str, ...]:
     """The labels of the training split, or of all splits if there is none; labels only in other splits are recorded as
     problems."""
     label_splits = ["train"] if splits.get("train") else list(splits)
@@ -195,7 +195,7 @@ def _labels(registered: RegisteredTask, splits: Splits, scheme: str, notes: Note
         for example in splits[split] if split not in label_splits else ():
             for name in example.label_names:
                 if name not in seen:
-                    notes.add_example_problem("unseen_label", split, example.key, f"'{name}' is not in train")
+                    reader.add_example_problem("unseen_label", split, example.key, f"'{name}' is not in train")
     return labels
 
 

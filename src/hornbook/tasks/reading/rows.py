@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import as_label, is_missing, is_number
-from hornbook.tasks.reading.notes import Defect, Notes
+from hornbook.tasks.reading.reader import Defect, Reader
 from hornbook.tasks.reading.text_files import without_surrogates
 from hornbook.tasks.records import Example
 
@@ -83,7 +83,7 @@ def columns_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.fields))
 
 
-def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> RowTable:
+def in_memory(data: Any, name: str, reader: Reader, first_row: int = 1) -> RowTable:
     """A table from a list of dictionaries or a table of pandas, polars, pyarrow, datasets or any other that gives its
     columns as an Arrow stream, recognised by its methods."""
     if hasattr(data, "collect") and not hasattr(data, "to_dicts"):  # a lazy frame
@@ -104,7 +104,7 @@ def in_memory(data: Any, name: str, notes: Notes, first_row: int = 1) -> RowTabl
         raise ValueError(f"{name} is a {kind}: give a data frame, a list of dictionaries, or a single path as data")
     rows = []
     for number, value in enumerate(data, first_row):
-        row = object_row(f"row {number}", without_surrogates(value, name, notes))
+        row = object_row(f"row {number}", without_surrogates(value, name, reader))
         row.fields = {
             str(column): cell.tolist() if hasattr(cell, "tolist") else cell  # numbers and arrays of numpy
             for column, cell in row.fields.items()
@@ -127,7 +127,7 @@ def convert_rows(
     table: RowTable,
     key: str | None,
     split: str,
-    notes: Notes,
+    reader: Reader,
     convert: Callable[[Row, str], tuple[E, Defect | None]],
 ) -> list[E]:
     """The examples of a table with the column `key`. `convert` returns the example of a row with this key, and its
@@ -135,8 +135,8 @@ def convert_rows(
     examples = []
     for index, row in enumerate(table.rows):
         example, defect = convert(row, key_of(row, key, index))
-        notes.places[split, example.key] = row.place
-        if notes.keep_example(row.defect or defect, split, table.file, row.place):
+        reader.places[split, example.key] = row.place
+        if reader.keep_example(row.defect or defect, split, table.file, row.place):
             examples.append(example)
     return examples
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hornbook.tasks.reading.cells import as_text, parse_number
 from hornbook.tasks.reading.infer_columns import PAIRS, infer_columns
 from hornbook.tasks.reading.layout import Tables, TabularLayout
-from hornbook.tasks.reading.notes import Defect, Notes, RequestedColumns
+from hornbook.tasks.reading.reader import Defect, Reader, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, convert_rows, key_column
 from hornbook.tasks.records import SimilarityExample, Splits
 
@@ -33,22 +33,22 @@ class SimilarityColumns:
 
 @dataclass(frozen=True)
 class CustomSimilarity(TabularLayout):
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
         splits: Splits = {}
         for split, table in tables.items():
             if not table.rows:
                 splits[split] = []
                 continue
-            columns = find_columns(table, notes.requested)
+            columns = find_columns(table, reader.requested)
             if not splits:
-                notes.set_roles(text=columns.text, pair=columns.pair, label=columns.score, key=columns.key)
+                reader.set_roles(text=columns.text, pair=columns.pair, label=columns.score, key=columns.key)
             names = {"text": columns.text, "pair": columns.pair, "negative": columns.negative, "score": columns.score}
-            notes.log_columns(f" ({split}: {columns.form})", **names)
-            splits[split] = _examples(table, columns, split, notes)
+            reader.log_columns(f" ({split}: {columns.form})", **names)
+            splits[split] = _examples(table, columns, split, reader)
         return splits
 
-    def inputs_of(self, table: RowTable, notes: Notes) -> list[SimilarityExample]:
-        inputs = super().inputs_of(table, notes)
+    def inputs_of(self, table: RowTable, reader: Reader) -> list[SimilarityExample]:
+        inputs = super().inputs_of(table, reader)
         if any(each.pair is None for each in inputs):
             raise ValueError(f"{table.file} has no pairs of texts: name the column of the second text with pair=")
         return inputs
@@ -82,7 +82,7 @@ def find_columns(table: RowTable, requested: RequestedColumns) -> SimilarityColu
     return SimilarityColumns(text, pair, None if score else negative, None if score in used else score, key)
 
 
-def _examples(table: RowTable, columns: SimilarityColumns, split: str, notes: Notes) -> list[SimilarityExample]:
+def _examples(table: RowTable, columns: SimilarityColumns, split: str, reader: Reader) -> list[SimilarityExample]:
     text_columns = {name: getattr(columns, name) for name in ("text", "pair", "negative") if getattr(columns, name)}
 
     def convert(row: Row, key: str) -> tuple[SimilarityExample, Defect | None]:
@@ -98,4 +98,4 @@ def _examples(table: RowTable, columns: SimilarityColumns, split: str, notes: No
             defect = ("empty_text", f"the {empty} is empty")
         return SimilarityExample(key, **texts, score=score), defect
 
-    return convert_rows(table, columns.key, split, notes, convert)
+    return convert_rows(table, columns.key, split, reader, convert)

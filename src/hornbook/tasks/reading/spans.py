@@ -9,7 +9,7 @@ from typing import Any
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.reading.cells import as_text, is_missing, parse_int
 from hornbook.tasks.reading.layout import FileLayout, Paths, Patterns, Tables, TabularLayout
-from hornbook.tasks.reading.notes import Defect, Notes
+from hornbook.tasks.reading.reader import Defect, Reader
 from hornbook.tasks.reading.rows import RowTable, find_column, key_column, key_of
 from hornbook.tasks.reading.text_files import decoded, json_elements, read_json_list, read_text
 from hornbook.tasks.records import SpanExample, Splits
@@ -38,32 +38,32 @@ class RawQuestion:
 
 @dataclass(frozen=True)
 class QuestionLayout(FileLayout):
-    """Published files, of which `questions` reads one: (path, split, notes)."""
+    """Published files, of which `questions` reads one: (path, split, reader)."""
 
-    questions: Callable[[Path, str, Notes], Iterator[RawQuestion]]
+    questions: Callable[[Path, str, Reader], Iterator[RawQuestion]]
     allows_no_answer: bool = False
 
-    def read_file(self, path: Path, split: str, notes: Notes) -> list[SpanExample]:
-        return checked(self.questions(path, split, notes), split, str(path), self.allows_no_answer, notes)
+    def read_file(self, path: Path, split: str, reader: Reader) -> list[SpanExample]:
+        return checked(self.questions(path, split, reader), split, str(path), self.allows_no_answer, reader)
 
 
 # ---- SQuAD
 
 
-def squad_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
+def squad_questions(path: Path, split: str, reader: Reader) -> Iterator[RawQuestion]:
     file = str(path)
-    for number, article in enumerate(read_json_list(path, notes), 1):
+    for number, article in enumerate(read_json_list(path, reader), 1):
         try:
             title, paragraphs = str(article.get("title") or ""), list(article["paragraphs"])
         except (KeyError, TypeError, AttributeError) as error:
-            notes.add_problem("bad_json", file, f"article {number}", f"not in SQuAD's layout: {error!r}")
+            reader.add_problem("bad_json", file, f"article {number}", f"not in SQuAD's layout: {error!r}")
             continue
         for index, paragraph in enumerate(paragraphs, 1):
             place = f"article {number}, paragraph {index}"
             try:
                 passage, questions = paragraph["context"] + "", list(paragraph["qas"])
             except (KeyError, TypeError) as error:
-                notes.add_problem("bad_json", file, place, f"not in SQuAD's layout: {error!r}")
+                reader.add_problem("bad_json", file, place, f"not in SQuAD's layout: {error!r}")
                 continue
             for question in questions:
                 yield _question(question, passage, title, place)
@@ -93,19 +93,19 @@ def _start(answer: dict) -> int | None:
 
 
 def checked(
-    questions: Iterator[RawQuestion], split: str, file: str, allows_no_answer: bool, notes: Notes
+    questions: Iterator[RawQuestion], split: str, file: str, allows_no_answer: bool, reader: Reader
 ) -> list[SpanExample]:
     """Examples with answer starts that match the passage. Missing starts are searched and wrong ones corrected; wrong,
     ambiguous and unfound answers are recorded as problems."""
     examples = []
     for question in questions:
-        answers, starts, missing = _located(question, file, notes)
+        answers, starts, missing = _located(question, file, reader)
         example = SpanExample(question.key, question.question, question.passage, answers, starts, question.title)
         problem = _problem(question, starts, missing, split, allows_no_answer)
-        if notes.keep_example(problem, split, file, question.place):
+        if reader.keep_example(problem, split, file, question.place):
             examples.append(example)
             if problem is None and missing:
-                notes.add_problem("kept_no_span", file, question.place, f"'{cut(missing, 60)}' is not in the passage")
+                reader.add_problem("kept_no_span", file, question.place, f"'{cut(missing, 60)}' is not in the passage")
     return examples
 
 
@@ -125,7 +125,7 @@ def _problem(
     return None
 
 
-def _located(question: RawQuestion, file: str, notes: Notes) -> tuple[tuple[str, ...] | None, tuple[int, ...], str]:
+def _located(question: RawQuestion, file: str, reader: Reader) -> tuple[tuple[str, ...] | None, tuple[int, ...], str]:
     """(answers, their starts in the passage with -1 for not found, the first answer that was not found)."""
     if question.answers is None:
         return None, (), ""
@@ -135,10 +135,10 @@ def _located(question: RawQuestion, file: str, notes: Notes) -> tuple[tuple[str,
         if start < 0 and stated != -1:
             missing = missing or text or "(empty)"
         elif stated is None and question.passage.find(text, start + 1) >= 0:
-            notes.add_problem("several_spans", file, question.place, f"'{cut(text, 60)}'")
+            reader.add_problem("several_spans", file, question.place, f"'{cut(text, 60)}'")
         elif stated is not None and start != stated:
             detail = f"'{cut(text, 60)}' is at character {start}, not {stated}"
-            notes.add_problem("moved_span", file, question.place, detail)
+            reader.add_problem("moved_span", file, question.place, detail)
         answers.append(text)
         starts.append(start)
     return tuple(answers), tuple(starts), missing
@@ -167,16 +167,16 @@ class CustomSpans(TabularLayout):
 
     allows_no_answer: bool = False
 
-    def read(self, paths: Paths, notes: Notes) -> Splits:
+    def read(self, paths: Paths, reader: Reader) -> Splits:
         squad = {split: files for split, files in paths.items() if all(map(is_squad, files))}
         tables = {split: files for split, files in paths.items() if split not in squad}
-        return QuestionLayout(squad_questions, self.allows_no_answer).read(squad, notes) | super().read(tables, notes)
+        return QuestionLayout(squad_questions, self.allows_no_answer).read(squad, reader) | super().read(tables, reader)
 
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
-        return {split: self._examples(table, split, notes) for split, table in tables.items()}
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
+        return {split: self._examples(table, split, reader) for split, table in tables.items()}
 
-    def _examples(self, table: RowTable, split: str, notes: Notes) -> list[SpanExample]:
-        requested = notes.requested
+    def _examples(self, table: RowTable, split: str, reader: Reader) -> list[SpanExample]:
+        requested = reader.requested
         is_test = split.startswith("test")
         question = find_column(table, requested.column("text"), QUESTIONS, "text", what="question")
         passage = find_column(table, requested.column("pair"), PASSAGES, "pair", what="passage")
@@ -184,8 +184,8 @@ class CustomSpans(TabularLayout):
         start = find_column(table, None, STARTS, "start", may_be_missing=True)
         key = key_column(table)
         title = find_column(table, None, ("title", "article"), "title", may_be_missing=True)
-        notes.set_roles(text=question, pair=passage, label=answer, key=key)
-        notes.log_columns(question=question, passage=passage, answer=answer, start=start)
+        reader.set_roles(text=question, pair=passage, label=answer, key=key)
+        reader.log_columns(question=question, passage=passage, answer=answer, start=start)
         questions = (
             RawQuestion(
                 key_of(row, key, index),
@@ -198,7 +198,7 @@ class CustomSpans(TabularLayout):
             )
             for index, row in enumerate(table.rows)
         )
-        return checked(questions, split, table.file, self.allows_no_answer, notes)
+        return checked(questions, split, table.file, self.allows_no_answer, reader)
 
 
 def _in_cells(cell: Any, start: Any) -> tuple[tuple[str, int | None], ...]:
@@ -229,14 +229,14 @@ def _evidence(path: Path) -> Path:
     return evidence
 
 
-def trivia_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuestion]:
+def trivia_questions(path: Path, split: str, reader: Reader) -> Iterator[RawQuestion]:
     """One question per document, with the key "question--document". The span is the first answer alias that occurs in
     the document, ignoring case; all aliases are accepted answers."""
     if is_squad(path):
-        yield from squad_questions(path, split, notes)
+        yield from squad_questions(path, split, reader)
         return
-    file, text = str(path), read_text(path, notes)
-    items, evidence, is_verified = json_elements(text, file, notes), _evidence(path), bool(VERIFIED.search(text))
+    file, text = str(path), read_text(path, reader)
+    items, evidence, is_verified = json_elements(text, file, reader), _evidence(path), bool(VERIFIED.search(text))
     for number, item in enumerate(items, 1):
         place = f"element {number}"
         try:
@@ -254,19 +254,19 @@ def trivia_questions(path: Path, split: str, notes: Notes) -> Iterator[RawQuesti
                 dict.fromkeys(map(str, [*answer.get("NormalizedAliases", ()), *answer["Aliases"]]))
             )
         except (KeyError, TypeError, AttributeError) as error:
-            notes.add_problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
+            reader.add_problem("bad_json", file, place, f"not in TriviaQA's layout: {error!r}")
             continue
         for source, name in names:
-            passage = _document(evidence / source / name, file, place, notes)
+            passage = _document(evidence / source / name, file, place, reader)
             answers = None if aliases is None else _aliases_in(passage, aliases)
             yield RawQuestion(f"{key}--{name}", question, passage, answers, name, f"{place}, {name}")
 
 
-def _document(path: Path, file: str, place: str, notes: Notes) -> str:
+def _document(path: Path, file: str, place: str, reader: Reader) -> str:
     try:
-        return decoded(path.read_bytes(), str(path), "", notes)
+        return decoded(path.read_bytes(), str(path), "", reader)
     except OSError as error:
-        notes.add_problem("unreadable", file, place, f"document {path} cannot be read: {error.strerror}")
+        reader.add_problem("unreadable", file, place, f"document {path} cannot be read: {error.strerror}")
         return ""
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from hornbook.data.csv_dialect import DELIMITERS, Dialect, Record, csv_records, detected, is_plain, plain_records
 from hornbook.extras import import_extra
 from hornbook.tasks.reading.cells import is_missing
-from hornbook.tasks.reading.notes import Notes
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, in_memory, object_row
 from hornbook.tasks.reading.text_files import (
     LIST_OF_DATA,
@@ -41,24 +41,24 @@ class _OpenTable(NamedTuple):
     delimiter: str = ","
 
 
-def read_table(path: Path, notes: Notes) -> RowTable:
+def read_table(path: Path, reader: Reader) -> RowTable:
     """The table in a file of one of `TABLE_SUFFIXES`."""
-    opened = _open_table(path, notes, WHOLE)
-    notes.tables.append(_as_table(path, list(opened.rows), opened))
-    return notes.tables[-1]
+    opened = _open_table(path, reader, WHOLE)
+    reader.tables.append(_as_table(path, list(opened.rows), opened))
+    return reader.tables[-1]
 
 
-def table_pieces(path: Path, notes: Notes) -> Iterator[RowTable]:
+def table_pieces(path: Path, reader: Reader) -> Iterator[RowTable]:
     """The table in a file as tables of some of its rows, so that memory is bounded. What is detected, such as the
     delimiter, is detected at the beginning of the file."""
-    opened = _open_table(path, notes, PIECE_BYTES)
+    opened = _open_table(path, reader, PIECE_BYTES)
     for rows in _in_pieces(opened.rows):
         yield _as_table(path, rows, opened)
 
 
-def line_pieces(path: Path, notes: Notes) -> Iterator[list[str]]:
+def line_pieces(path: Path, reader: Reader) -> Iterator[list[str]]:
     """The lines of a text file, some of them at a time."""
-    return _in_pieces(lines_of(path, notes, PIECE_BYTES))
+    return _in_pieces(lines_of(path, reader, PIECE_BYTES))
 
 
 def _in_pieces(items: Iterable[T]) -> Iterator[list[T]]:
@@ -72,12 +72,12 @@ def is_streamed(path: Path) -> bool:
     return path.suffix.lower() not in NOT_STREAMED and path.stat().st_size > PIECE_BYTES
 
 
-def read_plain_table(path: Path, notes: Notes, column_names: Sequence[str], header_has: str) -> RowTable:
+def read_plain_table(path: Path, reader: Reader, column_names: Sequence[str], header_has: str) -> RowTable:
     """A tab-separated table whose quotes are ordinary characters. The first line is the header only if it contains
     `header_has`; otherwise the columns are `column_names`."""
-    opened = _with_header(plain_records(lines_of(path, notes)), path, column_names, header_has)
-    notes.tables.append(_as_table(path, list(opened.rows), opened))
-    return notes.tables[-1]
+    opened = _with_header(plain_records(lines_of(path, reader)), path, column_names, header_has)
+    reader.tables.append(_as_table(path, list(opened.rows), opened))
+    return reader.tables[-1]
 
 
 def _as_table(path: Path, rows: list[Row], opened: _OpenTable) -> RowTable:
@@ -85,7 +85,7 @@ def _as_table(path: Path, rows: list[Row], opened: _OpenTable) -> RowTable:
     return RowTable(str(path), columns, rows, opened.delimiter)
 
 
-def _open_table(path: Path, notes: Notes, num_bytes: int) -> _OpenTable:
+def _open_table(path: Path, reader: Reader, num_bytes: int) -> _OpenTable:
     suffix = path.suffix.lower()
     if suffix not in TABLE_SUFFIXES:
         if suffix.startswith((".conll", ".bio", ".iob")):
@@ -97,41 +97,41 @@ def _open_table(path: Path, notes: Notes, num_bytes: int) -> _OpenTable:
             )
         raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(TABLE_SUFFIXES)}")
     if suffix == ".parquet":
-        return _OpenTable(_parquet_rows(path, notes))
+        return _OpenTable(_parquet_rows(path, reader))
     if suffix == ".xlsx":
-        return _open_excel(path, notes)
+        return _open_excel(path, reader)
     if suffix == ".jsonl":
-        return _OpenTable(_json_rows(lines_of(path, notes, num_bytes), str(path), notes))
+        return _OpenTable(_json_rows(lines_of(path, reader, num_bytes), str(path), reader))
     if suffix == ".json":
-        text = read_text(path, notes)
+        text = read_text(path, reader)
         if not text.lstrip().startswith("[") and not LIST_OF_DATA.search(text[:2000]):
-            return _OpenTable(_json_rows(text.split("\n"), str(path), notes))
-        elements = enumerate(json_elements(text, str(path), notes), 1)
+            return _OpenTable(_json_rows(text.split("\n"), str(path), reader))
+        elements = enumerate(json_elements(text, str(path), reader), 1)
         return _OpenTable([object_row(f"element {number}", value) for number, value in elements])
-    return _open_delimited(path, suffix, notes, num_bytes)
+    return _open_delimited(path, suffix, reader, num_bytes)
 
 
 # ---- CSV and TSV
 
 
-def _open_delimited(path: Path, suffix: str, notes: Notes, num_bytes: int) -> _OpenTable:
-    pieces = text_pieces(path, notes, num_bytes)
+def _open_delimited(path: Path, suffix: str, reader: Reader, num_bytes: int) -> _OpenTable:
+    pieces = text_pieces(path, reader, num_bytes)
     first, second = next(pieces, ""), next(pieces, "")
-    dialect, has_no_quotes = _dialect_of(first, suffix, str(path), notes, is_truncated=bool(second))
+    dialect, has_no_quotes = _dialect_of(first, suffix, str(path), reader, is_truncated=bool(second))
     lines = (line for text in chain((first, second), pieces) if text for line in text.removesuffix("\n").split("\n"))
     if has_no_quotes:
         return _with_header(plain_records(lines), path, delimiter=dialect.delimiter)
 
     def note_bad_quotes(place: str, error: str) -> None:
-        notes.add_problem("bad_quotes", str(path), place, error)
+        reader.add_problem("bad_quotes", str(path), place, error)
 
     return _with_header(csv_records(lines, dialect, note_bad_quotes), path, delimiter=dialect.delimiter)
 
 
-def _dialect_of(text: str, suffix: str, file: str, notes: Notes, is_truncated: bool) -> tuple[Dialect, bool]:
+def _dialect_of(text: str, suffix: str, file: str, reader: Reader, is_truncated: bool) -> tuple[Dialect, bool]:
     """The dialect of a .csv or .tsv file, which is logged if it is not the default of the suffix, and whether quotes
     are ordinary characters. With `is_truncated`, the text is the beginning of the file."""
-    requested = notes.delimiter
+    requested = reader.delimiter
     default = Dialect("\t" if suffix == ".tsv" else ",")
     header = text.partition("\n")[0]
     if (
@@ -145,10 +145,10 @@ def _dialect_of(text: str, suffix: str, file: str, notes: Notes, is_truncated: b
         )
     dialect = detected(text, requested or default.delimiter, is_given=requested is not None)
     if dialect != default and requested is None:
-        notes.log(f"{file}: {dialect.described()} (detected; delimiter= overrides it)")
+        reader.log(f"{file}: {dialect.described()} (detected; delimiter= overrides it)")
     has_no_quotes = is_plain(text, suffix, dialect, is_truncated)
     if suffix == ".tsv" and dialect == default and not has_no_quotes:
-        notes.log(f"{file}: fields are quoted; the quotes were removed")
+        reader.log(f"{file}: fields are quoted; the quotes were removed")
     return dialect, has_no_quotes
 
 
@@ -207,34 +207,34 @@ def _row(columns: list[str], place: str, fields: list[str]) -> Row:
 # ---- JSON lines, Parquet and Excel
 
 
-def _json_rows(lines: Iterable[str], file: str, notes: Notes) -> Iterator[Row]:
+def _json_rows(lines: Iterable[str], file: str, reader: Reader) -> Iterator[Row]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         place = f"line {number}"
         try:
-            yield object_row(place, json_value(line, file, notes))
+            yield object_row(place, json_value(line, file, reader))
         except (json.JSONDecodeError, RecursionError) as error:
-            if notes.strict:  # raise now, before the problems of later lines
-                notes.add_problem("bad_json", file, place, str(error)[:200])
+            if reader.strict:  # raise now, before the problems of later lines
+                reader.add_problem("bad_json", file, place, str(error)[:200])
             yield Row(place, defect=("bad_json", str(error)[:200]))
 
 
-def _parquet_rows(path: Path, notes: Notes) -> Iterator[Row]:
+def _parquet_rows(path: Path, reader: Reader) -> Iterator[Row]:
     from pyarrow import parquet
 
-    notes.files.append(str(path))
+    reader.files.append(str(path))
     first_row = 1
     with _refusing_bad_parquet(path), parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(PIECE_ROWS):
-            columns = [_values(column, str(path), notes, first_row) for column in batch.columns]
+            columns = [_values(column, str(path), reader, first_row) for column in batch.columns]
             cells = zip(*columns, strict=True)
             records = [dict(zip(batch.schema.names, row, strict=True)) for row in cells]
-            yield from in_memory(records, str(path), notes, first_row).rows
+            yield from in_memory(records, str(path), reader, first_row).rows
             first_row += batch.num_rows
 
 
-def _values(column: Any, file: str, notes: Notes, first_row: int) -> list[Any]:
+def _values(column: Any, file: str, reader: Reader, first_row: int) -> list[Any]:
     """A Parquet column as Python values. Strings are decoded here, as they may contain invalid UTF-8."""
     import pyarrow
 
@@ -243,7 +243,7 @@ def _values(column: Any, file: str, notes: Notes, first_row: int) -> list[Any]:
     if column.type not in (pyarrow.string(), pyarrow.large_string()):
         return column.to_pylist()
     return [
-        data if data is None else decoded(data, file, f"row {number}", notes)
+        data if data is None else decoded(data, file, f"row {number}", reader)
         for number, data in enumerate(column.cast(pyarrow.large_binary()).to_pylist(), first_row)
     ]
 
@@ -259,10 +259,10 @@ def _refusing_bad_parquet(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read as Parquet ({reason}): write the file again") from None
 
 
-def _open_excel(path: Path, notes: Notes) -> _OpenTable:
+def _open_excel(path: Path, reader: Reader) -> _OpenTable:
     """The table in the first sheet; its first non-empty row is the header."""
     openpyxl = import_extra("openpyxl", "excel", f"{path} needs")
-    notes.files.append(str(path))
+    reader.files.append(str(path))
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheet = book.worksheets[0]
@@ -270,15 +270,15 @@ def _open_excel(path: Path, notes: Notes) -> _OpenTable:
     except (zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as Excel ({error}): save it again as .xlsx, or as .csv") from None
     if len(book.worksheets) > 1:
-        notes.log(f"{path}: read sheet '{sheet.title}', the first of {len(book.worksheets)}")
+        reader.log(f"{path}: read sheet '{sheet.title}', the first of {len(book.worksheets)}")
     records = [(f"row {number}", list(row)) for number, row in enumerate(cells, 1)]
     while records and all(map(is_missing, records[-1][1])):
         records.pop()
     header = next((index for index, (_, row) in enumerate(records) if not all(map(is_missing, row))), 0)
-    return _open_sheet(records[header:], path, notes)
+    return _open_sheet(records[header:], path, reader)
 
 
-def _open_sheet(records: list[tuple[str, list[Any]]], path: Path, notes: Notes) -> _OpenTable:
+def _open_sheet(records: list[tuple[str, list[Any]]], path: Path, reader: Reader) -> _OpenTable:
     names = ["" if is_missing(cell) else str(cell) for cell in records[0][1]] if records else []
     used = [index for index, name in enumerate(names) if name]
     opened = _with_header(iter([("", [names[index] for index in used])]), path)
@@ -288,5 +288,5 @@ def _open_sheet(records: list[tuple[str, list[Any]]], path: Path, notes: Notes) 
         if all(map(is_missing, fields.values())):
             rows.append(Row(place, defect=("bad_row", "the row is blank")))
         else:
-            rows.append(Row(place, without_surrogates(fields, str(path), notes)))
+            rows.append(Row(place, without_surrogates(fields, str(path), reader)))
     return opened._replace(rows=rows)

@@ -20,7 +20,7 @@ from hornbook.tasks.reading.layout import (
     TabularLayout,
     custom_patterns,
 )
-from hornbook.tasks.reading.notes import Defect, Notes
+from hornbook.tasks.reading.reader import Defect, Reader
 from hornbook.tasks.reading.rows import Row, RowTable, convert_rows, find_column, key_column
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES, read_table
 from hornbook.tasks.reading.text_files import lines_of, read_text
@@ -49,23 +49,23 @@ class ConllLayout(TabularLayout):
     tag: str = "last"
     names: Mapping[str, int] = field(default_factory=dict)
 
-    def read(self, paths: Paths, notes: Notes) -> Splits:
-        return FileLayout.read(self, paths, notes)  # file by file
+    def read(self, paths: Paths, reader: Reader) -> Splits:
+        return FileLayout.read(self, paths, reader)  # file by file
 
-    def read_file(self, path: Path, split: str, notes: Notes) -> Iterable[TaggedExample]:
+    def read_file(self, path: Path, split: str, reader: Reader) -> Iterable[TaggedExample]:
         if path.suffix.lower() in TABLES:
-            return table_examples(read_table(path, notes), split, notes)
-        return self._column_file(path, split, notes)
+            return table_examples(read_table(path, reader), split, reader)
+        return self._column_file(path, split, reader)
 
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
-        return {split: table_examples(table, split, notes) for split, table in tables.items()}
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
+        return {split: table_examples(table, split, reader) for split, table in tables.items()}
 
-    def inputs_of(self, table: RowTable, notes: Notes) -> list[TaggedExample]:
-        return sentences_of(table, notes)
+    def inputs_of(self, table: RowTable, reader: Reader) -> list[TaggedExample]:
+        return sentences_of(table, reader)
 
-    def _column_file(self, path: Path, split: str, notes: Notes) -> Iterator[TaggedExample]:
-        requested = notes.requested
-        lines = read_text(path, notes).split("\n")
+    def _column_file(self, path: Path, split: str, reader: Reader) -> Iterator[TaggedExample]:
+        requested = reader.requested
+        lines = read_text(path, reader).split("\n")
         shape = detect_format(lines, path.suffix.lower() == ".conllu", may_be_conllu=not self.names)
         is_conllu, names = shape.is_conllu, CONLLU_COLUMNS if shape.is_conllu else self.names
         column = column_number(path, requested.label or ("upos" if is_conllu else self.tag), names)
@@ -78,7 +78,7 @@ class ConllLayout(TabularLayout):
             words = tuple(row[words_column if len(row) > words_column else 0] for row in rows)
             width = max(len(row) for row in rows)
             example = TaggedExample(str(number), words)
-            notes.places[split, str(number)] = f"line {place}"
+            reader.places[split, str(number)] = f"line {place}"
             if split.startswith("test") and width == words_column + 1:
                 yield example
                 continue
@@ -90,7 +90,7 @@ class ConllLayout(TabularLayout):
                 problem = None if split.startswith("test") else ("no_label", "no word has a tag")
             else:
                 example = replace(example, tags=tuple(row[column] for row in rows))
-            if notes.keep_example(problem, split, str(path), f"line {place + (short or 0)}"):
+            if reader.keep_example(problem, split, str(path), f"line {place + (short or 0)}"):
                 yield example
 
 
@@ -199,17 +199,17 @@ def _are_numbered(shape: ConllFormat, lines: list[str]) -> bool:
     return is_numbered and any(len(each) > 1 for each in firsts)
 
 
-def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExample]:
+def table_examples(table: RowTable, split: str, reader: Reader) -> list[TaggedExample]:
     """Examples from rows with a list of words and a list of tags (in CSV cells: JSON, or separated by spaces)."""
     if not table.rows:
         return []
-    requested = notes.requested
+    requested = reader.requested
     words_column = find_column(table, requested.column("text"), WORDS, "text", what="words", num_sure=2)
     is_test = split.startswith("test")
     tags_column = find_column(table, requested.column("label"), TAGS, "label", what="tags", may_be_missing=is_test)
-    notes.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
+    reader.log(f"columns: words = '{words_column}', tags = " + (f"'{tags_column}'" if tags_column else "none"))
     key = key_column(table, (words_column, tags_column))
-    notes.set_roles(text=words_column, label=tags_column, key=key)
+    reader.set_roles(text=words_column, label=tags_column, key=key)
 
     def convert(row: Row, key: str) -> tuple[TaggedExample, Defect | None]:
         words, tags = (as_words(row.fields.get(column)) for column in (words_column, tags_column))
@@ -223,7 +223,7 @@ def table_examples(table: RowTable, split: str, notes: Notes) -> list[TaggedExam
             return TaggedExample(key, words), ("bad_tags", f"{len(words)} words but {len(tags)} tags")
         return TaggedExample(key, words, tags), None
 
-    return convert_rows(table, key, split, notes, convert)
+    return convert_rows(table, key, split, reader, convert)
 
 
 def as_words(cell: Any) -> tuple[str, ...]:
@@ -275,13 +275,13 @@ def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
     return TaggedExample(key, words, text=content)
 
 
-def read_sentences(path: Path, notes: Notes) -> list[TaggedExample]:
+def read_sentences(path: Path, reader: Reader) -> list[TaggedExample]:
     suffix = path.suffix.lower()
     if suffix in TABLES:
-        return sentences_of(read_table(path, notes), notes)
-    if suffix in COLUMN_FILES or _has_columns(list(lines_of(path, Notes()))):
-        return CUSTOM_TAGS.read_inputs(path, notes)
-    return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, notes))]
+        return sentences_of(read_table(path, reader), reader)
+    if suffix in COLUMN_FILES or _has_columns(list(lines_of(path, Reader()))):
+        return CUSTOM_TAGS.read_inputs(path, reader)
+    return [TaggedExample(str(number), words_of(line), text=line) for number, line in enumerate(lines_of(path, reader))]
 
 
 def _has_columns(lines: list[str]) -> bool:
@@ -291,9 +291,9 @@ def _has_columns(lines: list[str]) -> bool:
     return has_blanks and max(widths.values(), default=0) > SAME_WIDTH_FRACTION * widths.total()
 
 
-def sentences_of(table: RowTable, notes: Notes) -> list[TaggedExample]:
+def sentences_of(table: RowTable, reader: Reader) -> list[TaggedExample]:
     """The sentences to tag in a table."""
-    requested = notes.requested
+    requested = reader.requested
     if not table.rows:
         return []
     trained = requested.trained_columns.get("text")  # of split words; the inputs may be running text in another column
@@ -302,12 +302,12 @@ def sentences_of(table: RowTable, notes: Notes) -> list[TaggedExample]:
         column = table.columns[0]
     else:
         column = find_column(table, name, WORDS, "text", num_sure=2)
-    notes.log(f"columns: words = '{column}'")
+    reader.log(f"columns: words = '{column}'")
 
     def convert(row: Row, key: str) -> tuple[TaggedExample, None]:
         return sentence_in(key, row.fields.get(column), column), None
 
-    return convert_rows(table, None, INPUT_SPLIT, notes, convert)
+    return convert_rows(table, None, INPUT_SPLIT, reader, convert)
 
 
 CUSTOM_TAGS = ConllLayout(

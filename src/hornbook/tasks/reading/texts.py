@@ -20,7 +20,7 @@ from hornbook.tasks.reading.cells import (
 )
 from hornbook.tasks.reading.infer_columns import ColumnRoles, infer_columns
 from hornbook.tasks.reading.layout import Patterns, Tables, TabularLayout, main_table
-from hornbook.tasks.reading.notes import Defect, Notes
+from hornbook.tasks.reading.reader import Defect, Reader
 from hornbook.tasks.reading.rows import Row, RowTable, convert_rows
 from hornbook.tasks.reading.table_files import read_plain_table, read_table
 from hornbook.tasks.records import Splits, TextExample
@@ -30,7 +30,7 @@ Label = str | float | tuple[str, ...]
 
 
 def text_examples(
-    table: RowTable, columns: ColumnRoles, split: str, parse: Callable[[Any], Label | None], notes: Notes
+    table: RowTable, columns: ColumnRoles, split: str, parse: Callable[[Any], Label | None], reader: Reader
 ) -> list[TextExample]:
     """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
     a number."""
@@ -43,7 +43,7 @@ def text_examples(
     def convert(row: Row, key: str) -> tuple[TextExample, Defect | None]:
         text = as_text(row.fields.get(columns.text)).strip()
         pair = as_text(row.fields.get(columns.pair)).strip() if columns.pair else None
-        if row.fields and not notes.needs_labels and not isinstance(row.fields.get(columns.pair), str):
+        if row.fields and not reader.needs_labels and not isinstance(row.fields.get(columns.pair), str):
             pair = pair or None  # without a value, not even an empty text, an input is a single text
         label = defect = None
         if has_labels:
@@ -56,7 +56,7 @@ def text_examples(
             defect = ("empty_text", f"the {'pair' if text else 'text'} is empty")
         return TextExample(key, text, pair, label), defect
 
-    return convert_rows(table, columns.key, split, notes, convert)
+    return convert_rows(table, columns.key, split, reader, convert)
 
 
 def _check(table: RowTable, columns: ColumnRoles, split: str) -> bool:
@@ -85,13 +85,13 @@ class CustomTexts(TabularLayout):
 
     problem_type: ProblemType
 
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
         split, table = main_table(tables)
-        columns = infer_columns(table, notes.requested, self.problem_type, needs_label=not split.startswith("test"))
+        columns = infer_columns(table, reader.requested, self.problem_type, needs_label=not split.startswith("test"))
         label = columns.label or ",".join(columns.labels)
         if len(columns.labels) == 1:
             label += ","  # unlike a column that holds the names of classes
-        notes.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
+        reader.set_roles(text=columns.text, pair=columns.pair, label=label, key=columns.key)
         cells = table.values(columns.label) if columns.label else []
         parse, details = parse_label, ""
         if self.problem_type == "regression":
@@ -101,13 +101,13 @@ class CustomTexts(TabularLayout):
             separator = detect_separator(cells)
             parse = label_list_parser(separator)
             details = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
-        splits = {name: text_examples(each, columns, name, parse, notes) for name, each in tables.items()}
+        splits = {name: text_examples(each, columns, name, parse, reader) for name, each in tables.items()}
         label = columns.label or "', '".join(columns.labels)
-        if not notes.needs_labels:
-            notes.log_columns(text=columns.text, pair=columns.pair)
+        if not reader.needs_labels:
+            reader.log_columns(text=columns.text, pair=columns.pair)
         else:
             more = self._described(splits[split]) + details
-            notes.log_columns(more, text=columns.text, pair=columns.pair, label=label)
+            reader.log_columns(more, text=columns.text, pair=columns.pair, label=label)
         return splits
 
     def _described(self, examples: list[TextExample]) -> str:
@@ -134,20 +134,20 @@ class PublishedTable(TabularLayout):
     column_names: tuple[str, ...] = ()
     other_label: str | None = None
 
-    def table(self, path: Path, notes: Notes) -> RowTable:
+    def table(self, path: Path, reader: Reader) -> RowTable:
         if path.suffix.lower() in (".jsonl", ".json"):
-            return read_table(path, notes)
-        return read_plain_table(path, notes, self.column_names, self.text)
+            return read_table(path, reader)
+        return read_plain_table(path, reader, self.column_names, self.text)
 
-    def from_tables(self, tables: Tables, notes: Notes) -> Splits:
-        text, pair = notes.requested.text or self.text, notes.requested.pair or self.pair
+    def from_tables(self, tables: Tables, reader: Reader) -> Splits:
+        text, pair = reader.requested.text or self.text, reader.requested.pair or self.pair
         parse = parse_number if self.problem_type == "regression" else parse_label
         splits = {}
         for split, table in tables.items():
-            label = notes.requested.label or self.label
+            label = reader.requested.label or self.label
             if label == self.label and label not in table.columns and self.other_label in table.columns:
                 label = self.other_label
-            splits[split] = text_examples(table, ColumnRoles(text, pair, label, self.key), split, parse, notes)
+            splits[split] = text_examples(table, ColumnRoles(text, pair, label, self.key), split, parse, reader)
         return splits
 
 

@@ -22,8 +22,8 @@ from hornbook.lifecycle.run_folder import Log
 from hornbook.tasks.reading.cells import as_text, is_missing
 from hornbook.tasks.reading.coqa import read_conversations
 from hornbook.tasks.reading.layout import custom_patterns, find_splits, no_files_message
-from hornbook.tasks.reading.notes import Notes
 from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.rows import key_of
 from hornbook.tasks.reading.table_files import read_table
 from hornbook.tasks.reading.text_files import read_text
@@ -129,47 +129,47 @@ def _patterns(source: ExampleSource) -> dict[str, tuple[str, ...]]:
 
 
 def _from_files(task: TextTask, path: Path, log: Log) -> list[list[Item]]:
-    notes, patterns = Notes(), _patterns(task.source)
+    reader, patterns = Reader(), _patterns(task.source)
     files = find_splits(path, patterns, default_split="test")
     if path.is_file() and "train" not in files:
         files = {"test": [path]}
     if not files:
         raise ValueError(no_files_message(path, patterns))
     read_file = {"columns": _columns, "lambada": _lambada, "coqa": _coqa, "parallel": _sentences}[task.source.layout]
-    splits = [[item for file in files.get(split, ()) for item in read_file(task, file, notes)] for split in patterns]
-    for message in (*notes.messages, *problem_lines(notes.problems.to_dict())):
+    splits = [[item for file in files.get(split, ()) for item in read_file(task, file, reader)] for split in patterns]
+    for message in (*reader.messages, *problem_lines(reader.problems.to_dict())):
         log(message)
     return splits
 
 
-def _columns(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
-    table = read_table(path, notes)
+def _columns(task: TextTask, path: Path, reader: Reader) -> Iterator[Item]:
+    table = read_table(path, reader)
     if not task.gold:
         raise ValueError("the task does not name the column with the right answer: set gold, such as gold = 'answer'")
     table.require(task.gold, "gold")
     for index, row in enumerate(table.rows):
         if row.defect:
-            notes.add_problem(row.defect[0], str(path), row.place, row.defect[1])
+            reader.add_problem(row.defect[0], str(path), row.place, row.defect[1])
             continue
         cell = row.fields.get(task.gold)
         answers = tuple(map(as_text, cell)) if isinstance(cell, list | tuple) else (as_text(cell),)
         if not answers or is_missing(answers[0]):
-            notes.add_problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
+            reader.add_problem("no_label", str(path), row.place, f"'{task.gold}' is empty")
             continue
         fields = {name: as_text(row.fields.get(name)) for name in table.columns}
         yield _labelled(task, key_of(row, task.source.key or None, index), fields, answers)
 
 
-def _lambada(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
+def _lambada(task: TextTask, path: Path, reader: Reader) -> Iterator[Item]:
     """JSON lines with a text, or one text per line as first published, which is detokenised."""
     if path.suffix == ".jsonl":
-        texts = [as_text(row.fields.get("text")) for row in read_table(path, notes).rows if not row.defect]
+        texts = [as_text(row.fields.get("text")) for row in read_table(path, reader).rows if not row.defect]
     else:
-        texts = [detokenized(line) for line in read_text(path, notes).split("\n") if line.strip()]
+        texts = [detokenized(line) for line in read_text(path, reader).split("\n") if line.strip()]
     for index, text in enumerate(texts):
         context, _, word = text.rstrip().rpartition(" ")
         if not context or not word:
-            notes.add_problem("empty_text", str(path), f"text {index + 1}", "there is no last word to predict")
+            reader.add_problem("empty_text", str(path), f"text {index + 1}", "there is no last word to predict")
             continue
         yield Item(str(index), {"context": context, "word": word}, (word,))
 
@@ -186,8 +186,8 @@ def detokenized(text: str) -> str:
     return re.sub(r"\s+([.,!?;:)\]])", r"\1", text).strip()
 
 
-def _coqa(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
-    for conversation in read_conversations(path, notes):
+def _coqa(task: TextTask, path: Path, reader: Reader) -> Iterator[Item]:
+    for conversation in read_conversations(path, reader):
         history = ""
         for turn, question, answers in conversation.turns:
             if not answers:
@@ -197,13 +197,13 @@ def _coqa(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
             history += f"Q: {question}\nA: {answers[0]}\n"
 
 
-def _sentences(task: TextTask, path: Path, notes: Notes) -> Iterator[Item]:
+def _sentences(task: TextTask, path: Path, reader: Reader) -> Iterator[Item]:
     """Two files with the same name but for the suffix, which are translations of each other line by line."""
     first, second = task.source.languages
     other = path.with_suffix(f".{second}")
     if path.suffix != f".{first}" or not other.is_file():
         raise ValueError(f"{path} must end in .{first}, with its translations in the same folder in {other.name}")
-    sides = [read_text(file, notes).rstrip("\n").split("\n") for file in (path, other)]
+    sides = [read_text(file, reader).rstrip("\n").split("\n") for file in (path, other)]
     if len(sides[0]) != len(sides[1]):
         raise ValueError(f"{path} has {len(sides[0]):,} lines and {other.name} {len(sides[1]):,}: make them match")
     for index, (text, translation) in enumerate(zip(*sides, strict=True)):

@@ -1,4 +1,4 @@
-"""The arguments of a reader (columns, format), and what it records: problems, messages, the files it opened."""
+"""A reader: how files are to be read (columns, format), and what it found: problems, messages, the files it opened."""
 
 import codecs
 import itertools
@@ -50,7 +50,7 @@ class RequestedColumns:
 
 
 @dataclass
-class Notes:
+class Reader:
     """How files are to be read, and what was found in them: problems, messages, tables and the roles of columns. With
     `strict`, the first problem raises `ValueError`; otherwise problems are counted. `delimiter` and `encoding` are
     detected where they are None."""
@@ -87,7 +87,7 @@ class Notes:
         needs_labels: bool = True,
         trained_columns: Mapping[str, str] | None = None,
         **reading: Unpack[ReadingOptions],
-    ) -> "Notes":
+    ) -> "Reader":
         """For what a user says about data."""
         columns = {role: reading.pop(role, None) for role in ("text", "pair", "label")}
         requested = RequestedColumns(**columns, trained_columns=trained_columns or {})
