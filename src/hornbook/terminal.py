@@ -80,7 +80,8 @@ def with_progress_bar(function: Callable) -> Callable:
     """Wraps a function with the argument `on_progress`: it shows a progress bar on a terminal or in a notebook, unless
     called with `progress=False`."""
 
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    parameters = signature.parameters
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
     @functools.wraps(function)
@@ -95,6 +96,11 @@ def with_progress_bar(function: Callable) -> Callable:
         with TrainingDisplay(is_live=True) as display:
             return function(*args, **(kwargs | {"on_progress": display}))
 
+    own = inspect.Parameter("progress", inspect.Parameter.KEYWORD_ONLY, default=True, annotation=bool)
+    last = len(parameters) - takes_any
+    call.__signature__ = signature.replace(
+        parameters=[*[*parameters.values()][:last], own, *[*parameters.values()][last:]]
+    )
     return call
 
 

@@ -171,11 +171,11 @@ def test_error_for_a_folder_without_a_head(plain_encoder):
 
 def test_error_for_an_unfinished_run(tmp_path, reviews):
     (tmp_path / "run.json").write_text('{"command": "finetune"}')
-    with pytest.raises(ValueError, match="is not finished: resume it with resume=True"):
+    with pytest.raises(ValueError, match=r"is not finished: resume it with 'hornbook finetune --out .* --resume'"):
         load_predictor(tmp_path)
     stopped = shutil.copytree(reviews, tmp_path / "stopped", ignore=shutil.ignore_patterns("task.json", "scores.json"))
     assert (stopped / "config.json").exists()
-    with pytest.raises(ValueError, match="is not finished: resume it with resume=True"):
+    with pytest.raises(ValueError, match=r"is not finished: resume it with 'hornbook finetune --out .* --resume'"):
         load_predictor(stopped)
 
 

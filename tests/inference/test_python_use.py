@@ -115,6 +115,11 @@ def test_a_script_shows_a_bar_on_a_terminal_and_in_a_notebook(finetuning, monkey
     assert not finetuning(progress=False)
 
 
+def test_the_help_names_the_argument_of_the_bar():
+    for function in (hornbook.finetune, hornbook.reproduce):
+        assert inspect.signature(function).parameters["progress"].default is True
+
+
 def test_no_bar_where_nobody_looks(finetuning):
     assert not finetuning()
 

@@ -169,6 +169,20 @@ def test_sigterm_finishes_what_runs(gpt, request):
         process.get("/health")
 
 
+@pytest.mark.faults
+def test_a_second_ctrl_c_stops_at_once_without_a_traceback(gpt, request):
+    process = Process(gpt)
+    request.addfinalizer(process.process.kill)
+    client = openai.OpenAI(base_url=f"{process.address}/v1", api_key="none", max_retries=0)
+    stream = client.completions.create(model="gpt", prompt="the", max_tokens=LONG, temperature=0, stream=True)
+    next(iter(stream))
+    for _ in range(2):
+        process.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    assert process.process.wait(30) == 0
+    assert process.process.stderr.read() == "stopped\n"
+
+
 def test_an_open_server_needs_a_key(hornbook, gpt):
     said = hornbook("serve", gpt, "--host", "0.0.0.0", "--port", 0)
     assert said.status == 2 and said.error.startswith("hornbook: 0.0.0.0 can be reached by others: add --api-key")

@@ -29,6 +29,9 @@ def test_every_line_is_whole(name):
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
+        ("text-classification", "classification"),
+        ("sentiment", "classification"),
+        ("token-classification", "tagging"),
         ("SST2", "sst-2"),
         ("stsb", "sts-b"),
         ("STS-B", "sts-b"),

@@ -66,7 +66,9 @@ def read_finished_record(folder: Path) -> dict[str, Any]:
     if run.get("command") in ("baseline", "probe", "label-curve"):
         raise ValueError(f"{folder} is a {run['command']} run, which saves no model: give a fine-tuned run")
     if is_task_run(run) and not all((folder / name).is_file() for name in WRITTEN_LAST):
-        raise ValueError(f"the run in {folder} is not finished: resume it with resume=True")
+        raise ValueError(
+            f"the run in {folder} is not finished: resume it with 'hornbook {run['command']} --out {folder} --resume'"
+        )
     return run
 
 

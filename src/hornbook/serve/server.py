@@ -5,10 +5,12 @@ import asyncio
 import contextlib
 import dataclasses
 import ipaddress
+import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -179,6 +181,11 @@ class _Uvicorn(uvicorn.Server):
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The second signal cancels what runs, which uvicorn would log as an error, with a traceback."""
+        logging.getLogger("uvicorn.error").disabled = self.should_exit
+        super().handle_exit(sig, frame)
 
 
 def is_loopback(host: str) -> bool:
