@@ -25,6 +25,7 @@ ALLOWED = {  # options of commands, and marks that look like them
     "report/page.py": {"--x"},  # CSS
     "report/prompting.py": {"--resume"},
     "report/run_files.py": {"--task", "--data", "--corpus", "--student", "--out", "--resume"},
+    "serve/api.py": {"--task"},
     "train/parallel/ranks.py": {"--nproc-per-node"},  # torchrun
 }
 
@@ -58,7 +59,7 @@ def test_every_argument_in_a_message_has_its_option():
     argument = re.compile(r"(?<![\w./'\"=-])([a-z_.]+)=(?:True\b|(?=[\s,;:)'\"]|$))")
     named = {name for file in SOURCE.rglob("*.py") for text in texts(file) for name in argument.findall(text)}
     roles = {"x"}  # a column: text, pair or label
-    in_programs = {"return_tensors", "padding", "function_to_apply", "truncation"}  # shown on model cards; of pipelines
+    in_programs = {"function_to_apply", "truncation"}  # arguments of pipelines, shown on model cards
     assert named - set(OPTION_OF) == roles | in_programs
 
 
@@ -111,7 +112,7 @@ def test_text_of_the_user_is_kept(message):
 
 def test_python_shows_arguments_and_the_command_options(hornbook, tmp_path):
     table = tmp_path / "data.csv"
-    table.write_text("text\n" + "a film\n" * 9, encoding="utf-8")
+    table.write_text("text,note\n" + "a film,\n" * 9, encoding="utf-8")
     with pytest.raises(ValueError, match=r"name it with label= \(columns"):
         library.check(table)
     assert "name it with --label (columns" in hornbook("check", table).error
