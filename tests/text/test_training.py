@@ -139,11 +139,19 @@ def test_no_text_is_refused(kind, documents):
         train_tokenizer(documents, kind=kind, vocab_size=300)
 
 
-def test_what_cannot_be_learned_from_is_refused():
+def test_what_cannot_be_learned_from_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no text"):
         train_tokenizer(["", "  "])
     with pytest.raises(ValueError, match="surrogate"):
         train_tokenizer(["x\ud800"])
+    file = tmp_path / "texts.txt"
+    file.write_text("a river")
+    for documents in ("a river", file):
+        with pytest.raises(ValueError, match="give a list of texts"):
+            train_tokenizer(documents)
+    for kind in ("wordpiece", "bpe", "unigram"):
+        with pytest.raises(ValueError, match=r"texts.txt': give texts, not the paths of files"):
+            train_tokenizer([str(file)], kind=kind)
     with pytest.raises(ValueError, match="wordpiece, bpe, unigram"):
         train_tokenizer(["x"], kind="words")
 

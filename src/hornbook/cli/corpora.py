@@ -66,6 +66,8 @@ def tokenizer_train(
         trained.save(out)
     log_problems(problems.to_dict())
     print_result(f"{out}: {trained.vocab_size:,} tokens, {kind}, {'cased' if cased else 'uncased'}")
+    if trained.vocab_size < vocab_size:
+        log(f"note: the texts have too few different words for {vocab_size:,} tokens: give more texts for a larger one")
     print_json({"out": str(out), "vocab_size": trained.vocab_size, "fit": _show_fit(trained, files, text_column)})
 
 

@@ -96,6 +96,9 @@ class Tokenizer:
         end_ids = (backend.token_to_id(token) for token in END_TOKENS)
         self.eos_id: int | None = special.get("eos_token", next((each for each in end_ids if each is not None), None))
 
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.kind}, {self.vocab_size:,} tokens)"
+
     def __reduce__(self):
         return Tokenizer, (self.backend, self.names, self.model_inputs)
 

@@ -1,6 +1,7 @@
 """Trains a tokenizer on text: WordPiece, byte-level BPE or unigram, with reproducible results."""
 
 import json
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ DEFAULT_COVERAGE = 0.9999
 MIN_COVERAGE = 0.999
 PROGRESS_EVERY = 1000
 LARGEST_VOCABULARY = 2**24
+LONGEST_PATH = 4096  # characters
 
 Progress = Callable[[str, int], None]
 Trained = tuple[models.Model, pre_tokenizers.PreTokenizer, decoders.Decoder]
@@ -49,6 +51,8 @@ def train_tokenizer(
     >>> tokenizer.kind
     'wordpiece'
     """
+    if isinstance(documents, str | os.PathLike):
+        raise ValueError(f"documents is {str(documents)[:60]!r}: give a list of texts, or another iterable of them")
     if kind not in SPECIAL_TOKENS:
         raise ValueError(f"kind {kind!r} is unknown: use one of {', '.join(SPECIAL_TOKENS)}")
     if add_prefix_space and kind != "bpe":
@@ -230,11 +234,23 @@ def _replayed(spool: IO[str], on_progress: Progress) -> Iterator[str]:
     on_progress("learning", num_documents)
 
 
+def _is_file(text: str) -> bool:
+    try:
+        return len(text) < LONGEST_PATH and os.path.isfile(text)
+    except ValueError:  # a null character or a lone surrogate
+        return False
+
+
 def _valid(documents: Iterable[str], on_progress: Progress, learns_next: bool) -> Iterator[str]:
     """The documents; raises a `ValueError` for one with a lone surrogate, and if none has text. `learns_next`: whether
     the vocabulary is learned next, without counting words first."""
     num_documents, has_text = 0, False
     for num_documents, document in enumerate(documents, start=1):
+        if not isinstance(document, str) or (num_documents == 1 and _is_file(document)):
+            raise ValueError(
+                f"documents has {str(document)[-60:]!r}: give texts, not the paths of files (which 'hornbook tokenizer "
+                "train' reads)"
+            )
         refuse_surrogates(document)
         has_text = has_text or bool(document.strip())
         yield document
