@@ -49,6 +49,8 @@ def test_names_with_separators_suggest_several_labels():
     for separator in (", ", "|", ";"):
         data = rows(60, lambda n, mark=separator: ("action", "comedy", f"action{mark}comedy")[n % 3])
         assert f"'action{separator}comedy' looks like several labels: use task='multi-label'" in found(data)
+    assert "'a|c' looks like several labels" in found(rows(60, lambda n: ("a", "b", "a|c")[n % 3]))
+    assert found(rows(60, lambda n: ("good", "good, mostly")[n % 2])) == ""
     assert found(rows(60, lambda n: ("Nice, France", "Paris, France", "Oslo")[n % 3])) == ""
     assert found(rows(60, lambda n: ("3", "3,5", "5")[n % 3])) == ""  # decimal commas
 

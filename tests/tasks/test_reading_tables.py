@@ -167,7 +167,13 @@ def test_regression():
     assert data.messages == ("columns: text = 'sentence', label = 'score' (numbers from 0 to 0.9)",)
 
 
-@pytest.mark.parametrize("cell", ["red|green", "red; green", "red,green", ["red", "green"], "red|green|red"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("red|green", "red; green", "red,green", ["red", "green"], "red|green|red"),
+        *("['red', 'green']", '["red", "green"]', "['red' 'green']", "[ 'green','red' ]"),
+    ],
+)
 def test_several_classes(cell):
     other = [] if isinstance(cell, list) else ""
     data = read("multi-label", [{"text": "a", "labels": cell}, {"text": "b", "labels": other}], held_out=0)

@@ -107,12 +107,14 @@ def single_label_hint(data: DataSet) -> str | None:
 
 
 def several_labels_hint(data: DataSet) -> str | None:
-    """A hint if classes are names of other classes with a separator between them."""
+    """A hint if classes are names of other classes with a separator between them. A comma may be a part of a name,
+    so all names around it must be classes."""
     if is_decimal_comma(data.labels):
         return None
     names = set(data.labels)
     for separator in SEPARATORS:
         for label in data.labels:
-            if separator in label and {name.strip() for name in label.split(separator)} <= names:
+            parts = {name.strip() for name in label.split(separator)}
+            if len(parts) > 1 and (parts <= names or (separator != "," and parts & names)):
                 return f"'{label}' looks like several labels: use task='multi-label' to predict each of them"
     return None

@@ -1,5 +1,8 @@
 """The values of cells: as texts, labels and numbers."""
 
+import ast
+import contextlib
+import json
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -9,6 +12,7 @@ from hornbook.config import short_repr
 
 SEPARATORS = "|;,"
 YES = ("1", "1.0", "true", "yes")
+BETWEEN_QUOTES = re.compile(r"(['\"])\s+(['\"])")
 COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
 
 
@@ -74,14 +78,34 @@ def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]
             return tuple(name for name, value in cell.items() if str(value).strip().lower() in YES)
         if not isinstance(cell, str) and is_missing(cell):
             return None
-        names = cell.split(separator) if isinstance(cell, str) else cell if isinstance(cell, list | tuple) else [cell]
+        if isinstance(cell, str):
+            written = parse_list(cell)
+            cell = cell.split(separator) if written is None else written
+        names = cell if isinstance(cell, list | tuple) else [cell]
         return tuple(sorted({as_label(name) for name in names if not is_missing(name)}))  # equal in whatever order
 
     return parse
 
 
+def parse_list(cell: str) -> list[Any] | None:
+    """The list that a cell holds, as JSON, Python or numpy (without commas) writes it; None for any other text.
+
+    >>> parse_list("['joy', 'love']"), parse_list('["joy"]'), parse_list("joy"), parse_list("[joy]")
+    (['joy', 'love'], ['joy'], None, None)
+    """
+    text = cell.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    text = BETWEEN_QUOTES.sub(r"\1, \2", text)
+    for parse in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = parse(text)
+            return value if all(isinstance(name, str | int | float | None) for name in value) else None
+    return None
+
+
 def detect_separator(cells: list[Any]) -> str:
-    texts = [cell for cell in cells if isinstance(cell, str)]
+    texts = [cell for cell in cells if isinstance(cell, str) and parse_list(cell) is None]
     return next((mark for mark in SEPARATORS if any(mark in text for text in texts)), ",")
 
 

@@ -16,6 +16,7 @@ from hornbook.tasks.reading.cells import (
     label_list_parser,
     parse_decimal_comma,
     parse_label,
+    parse_list,
     parse_number,
 )
 from hornbook.tasks.reading.infer_columns import ColumnRoles, infer_columns
@@ -100,7 +101,8 @@ class CustomTexts(TabularLayout):
         elif self.problem_type == "multi_label_classification":
             separator = detect_separator(cells)
             parse = label_list_parser(separator)
-            details = f", separated by '{separator}'" if any(isinstance(cell, str) for cell in cells) else ""
+            is_text = any(isinstance(cell, str) and parse_list(cell) is None for cell in cells)
+            details = f", separated by '{separator}'" if is_text else ""
         splits = {name: text_examples(each, columns, name, parse, reader) for name, each in tables.items()}
         label = columns.label or "', '".join(columns.labels)
         if not reader.needs_labels:
