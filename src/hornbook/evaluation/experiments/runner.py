@@ -136,7 +136,8 @@ def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
             continue
         paths[task.name] = path
     if experiment.tasks and not paths:
-        raise ValueError(f"{data} has data for none of the tasks: put it at {experiment.tasks[0].paths[0]} and so on")
+        places = ", ".join(str(task.paths[0]) for task in experiment.tasks)
+        raise ValueError(f"{data} has data for none of the tasks: put it at {places} there")
     return paths
 
 

@@ -51,7 +51,8 @@ def check(
         log: Receives messages about what was inferred and about bad rows.
 
     Returns:
-        A dictionary: `splits` (examples, unlabelled, duplicates, also_in_train, characters), `columns` with their
+        A dictionary: `splits` (examples, unlabelled, duplicates, also_in_train with the first of them,
+        characters), `columns` with their
         roles, `classes` or `numbers`, `left_out` rows by reason, `problems`; with a model also `tokens` and `training`.
 
     >>> import hornbook
