@@ -135,6 +135,14 @@ def test_the_same_tokens_are_scored(folder, tmp_path):
     assert _baseline(model, folder)(folder / "text.txt").num_tokens == model.perplexity(folder / "text.txt").num_tokens
 
 
+def test_a_text_that_the_ngrams_were_trained_on_is_noted(folder, tmp_path):
+    model = library.load(folder / "gpt")
+    copied = model.ngram_perplexity(folder / "known.txt", folder / "known.txt")
+    assert "100% of the 5-grams of the text occur there: it is probably a part of it" in copied.definition
+    (tmp_path / "other.txt").write_text(tiny_text(90)[-3000:][::-1], encoding="utf-8")
+    assert "occur there" not in model.ngram_perplexity(tmp_path / "other.txt", folder / "known.txt").definition
+
+
 def _baseline(model, folder):
     return lambda file: model.ngram_perplexity(file, folder / "known.txt")
 

@@ -21,7 +21,7 @@ from hornbook.inference.beams import BeamSettings, beam_search
 from hornbook.inference.encoder import HybridEncoder
 from hornbook.inference.generation import MAX_NEW_TOKENS, Generated, GenerationConfig, OnText, generate
 from hornbook.inference.loaded_model import LoadedModel, as_texts
-from hornbook.inference.ngrams import ORDER, NGrams
+from hornbook.inference.ngrams import COPIED, ORDER, NGrams
 from hornbook.inference.scoring import (
     ContinuationScore,
     Perplexity,
@@ -190,13 +190,16 @@ class DecoderModel(LoadedModel):
         train = (
             self._corpus_documents(learned_from) if is_corpus else self._read(learned_from, documents, text_column)[1]
         )
-        scores = NGrams.train(train, self.model.config.vocab_size, order).scores(ids)
+        ngrams = NGrams.train(train, self.model.config.vocab_size, order)
+        scores = ngrams.scores(ids)
         if not self._start:
             scores = [each[1:] for each in scores]
         definition = (
             f"{order}-grams of the same tokens, interpolated modified Kneser-Ney, trained on "
             f"{sum(map(len, train)):,} tokens of {learned_from}"
         )
+        if order >= ORDER and (known := ngrams.known_fraction(ids)) > COPIED:
+            definition += f"; {known:.0%} of the {order}-grams of the text occur there: it is probably a part of it"
         return perplexity_of(texts, scores, definition)
 
     def _read(
