@@ -14,7 +14,7 @@ from hornbook.batch import pack
 from hornbook.interop.files import WEIGHTS
 from hornbook.interop.folder import load_folder, load_model, save_model
 from hornbook.models.bert import Bert, BertConfig
-from hornbook.models.head_config import MASKED_LOGIT
+from hornbook.models.head_config import MASKED_LOGIT, HeadConfig
 from hornbook.text.tokenizer import Tokenizer
 
 IDS = [[2, 9, 17, 25, 33, 3], [2, 8, 3]]
@@ -204,6 +204,16 @@ def test_written_and_read_again(tmp_path, heads):
     if "mlm" in heads:
         assert (again.mlm.bias[70:] == MASKED_LOGIT).all()
     assert len(load_file(tmp_path / WEIGHTS)[_word_embeddings(tmp_path)]) == 70
+
+
+def test_the_labels_of_our_own_head_do_not_depend_on_the_name_of_the_class(tmp_path):
+    head_config = HeadConfig("sequence", 3, ("bad", "good", "mixed"))
+    config = BertConfig(vocab_size=70, num_layers=1, width=16, num_heads=2, inner_width=20, max_positions=16)
+    model = Bert(config, Bert.heads_for(head_config), head_config)
+    model.initialize(torch.Generator().manual_seed(3))
+    save_model(tmp_path, model)
+    change_config(tmp_path, architectures=["SomeOtherClass"])
+    assert load_model(tmp_path).head_config == head_config
 
 
 def _word_embeddings(folder: Path) -> str:

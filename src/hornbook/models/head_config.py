@@ -156,6 +156,7 @@ def read_head_config(hf_config: dict, output: str | None, num_labels: int) -> He
     head = hf_config.get("hornbook_head") or {}
     if not head and output is None:
         return None
+    num_labels = head.get("num_labels", num_labels)
     names = hf_config.get("id2label") or {}
     labels = tuple(str(names.get(str(i), f"LABEL_{i}")) for i in range(num_labels)) if names else ()
     if head:

@@ -5,10 +5,11 @@ import asyncio
 import contextlib
 import dataclasses
 import ipaddress
+import itertools
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -54,9 +55,7 @@ def build_app(models: dict[str, ServedModel], settings: ServeSettings) -> FastAP
         server.is_ready = True
         yield
         server.is_ready = False
-        for model in models.values():
-            for engine in model.engines:
-                await asyncio.to_thread(engine.close)
+        await asyncio.to_thread(_close_engines, models)
 
     app = FastAPI(
         title="Hornbook",
@@ -233,7 +232,14 @@ def serve(
     )
     log(f"serving on {address} (Ctrl-C stops)")
     _Uvicorn(config).run(sockets=[listening])
+    _close_engines(app.state.server.models)  # after a second signal, uvicorn has left out the end of the lifespan
     log("stopped")
+
+
+def _close_engines(models: Mapping[str, ServedModel]) -> None:
+    """Lets the threads end: one that computes while Python exits would abort the process."""
+    for engine in itertools.chain.from_iterable(model.engines for model in models.values()):
+        engine.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
