@@ -53,7 +53,7 @@ def exported(tmp_path_factory, tiny_tokenizer, fast_exporter) -> Callable[[str],
     def folders(family: str) -> tuple[Path, Path]:
         folder = tmp_path_factory.mktemp("export")
         source = model_folder_of(folder / "model", tiny_tokenizer, family, KINDS[family], **CHANGES.get(family, {}))
-        export(source, "onnx", folder / "exported", **FAST)
+        export(source, folder / "exported", "onnx", **FAST)
         return source, folder / "exported"
 
     return folders
@@ -90,7 +90,7 @@ def test_pairs_in_both_orders_are_rows_together(tmp_path, tiny_tokenizer, random
     """As GPT-1 reads them: each answer is of two rows."""
     head_config = HeadConfig("sequence", 3, LABELS, pair_encoding="both")
     source = model_folder_of(tmp_path / "model", tiny_tokenizer, "gpt2", head_config, num_layers=2)
-    export(source, "onnx", tmp_path / "exported", **FAST)
+    export(source, tmp_path / "exported", "onnx", **FAST)
     test_ragged_batches_answer_as_before_and_as_one_at_a_time((source, tmp_path / "exported"), random)
 
 
@@ -177,7 +177,7 @@ def test_a_second_run_makes_good_what_a_stop_left(tmp_path, tiny_tokenizer, made
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(source, "onnx", out, on_progress=stop, **FAST)
+        export(source, out, "onnx", on_progress=stop, **FAST)
     assert [path.name for path in tmp_path.iterdir() if path != source] == (["phone"] if is_there else [])
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, (done.output, done.exception)
@@ -274,7 +274,7 @@ def test_without_its_packages_the_error_names_how_to_install_them(tiny_tokenizer
     model = model_folder_of(tmp_path / "model", tiny_tokenizer, "bert")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ValueError, match=r"need the package onnxscript.*pip install 'hornbook\[export\]'"):
-        export(model, "onnx", tmp_path / "out")
+        export(model, tmp_path / "out", "onnx")
 
 
 def test_an_exported_folder_reads_the_columns_of_its_run(learned):
@@ -287,7 +287,7 @@ def test_data_of_another_task_leaves_no_folder(learned, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("said,label\nan old lamp,\n")
     with pytest.raises(ValueError, match="there are no labels in"):
-        export(learned.run, "onnx", tmp_path / "phone", data=other, **FAST)
+        export(learned.run, tmp_path / "phone", "onnx", data=other, **FAST)
     assert not (tmp_path / "phone").exists()
 
 
@@ -303,7 +303,7 @@ def test_error_for_unsupported_uses_of_an_exported_folder(both):
 
 def test_what_is_exported_is_not_exported_again(learned, tmp_path):
     with pytest.raises(ValueError, match="already exported: give the original run"):
-        export(learned.phone, "onnx-int8", tmp_path / "two")
+        export(learned.phone, tmp_path / "two", "onnx-int8")
 
 
 def test_a_damaged_file_is_named(learned, tmp_path):

@@ -161,7 +161,7 @@ COMMANDS = {
     ),
     "label-curve": lambda out: library.label_curve("no-model", "no-data", "classification", out),
     "reproduce": lambda out: library.reproduce("no-experiment", ["no-corpus"], "no-data", out),
-    "export": lambda out: library.export("no-model", "onnx", out),
+    "export": lambda out: library.export("no-model", out),
     "compare": lambda out: library.compare(["no-model"], out=out),
 }
 

@@ -38,7 +38,7 @@ def export_command(
         for name in ("README.md", "config.json"):
             refuse_existing(out, name, f"a {name}")
         timing = {"length": length, "rounds": rounds, "threads": threads}
-        record = export(model, format, out, data=data, texts=texts, **timing, on_progress=show)
+        record = export(model, out, format, data=data, texts=texts, **timing, on_progress=show)
     table(measurement_rows(record))
     print_result(f"{out}: model.onnx, and README.md with a program that runs the model")
     print_json({"out": str(out), **record})

@@ -48,8 +48,8 @@ SEED = 0  # of the random inputs
 @lock_output_folder
 def export(
     model: str | Path,
-    format: str,
-    out: Path,
+    out: str | Path,
+    format: str = "onnx",
     *,
     data: Any = None,
     texts: Path | None = None,
@@ -61,13 +61,14 @@ def export(
     """Writes the folder and returns the contents of `export.json`.
 
     >>> import hornbook
-    >>> hornbook.export("runs/reviews", "onnx-int8", Path("phone"), data="reviews.csv")  # doctest: +SKIP
+    >>> hornbook.export("runs/reviews", "phone", "onnx-int8", data="reviews.csv")  # doctest: +SKIP
 
     The exported model is compared with the original on `texts`, else on examples of `data`, else on random tokens; on
     `data`, both are scored. Latency is measured for one input of `length` tokens on `threads` CPU threads.
     """
     _check(format, length, rounds, threads)
-    if (Path(out) / ONNX_FILE).exists():
+    out = Path(out)
+    if (out / ONNX_FILE).exists():
         raise ValueError(f"{out} already holds an exported model: choose another folder, or remove it")
     source = open_measured_model(model)
     if is_exported(source.folder):

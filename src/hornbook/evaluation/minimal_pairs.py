@@ -201,11 +201,12 @@ def _accuracy(are_right: Sequence[bool]) -> Accuracy:
 
 
 def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:
-    """The mean over paradigms. The interval covers sampling of pairs, not of paradigms."""
+    """The mean over paradigms. The interval covers sampling of pairs, not of paradigms; its variances are those of
+    Agresti and Coull (1998), with two right and two wrong pairs added, which are not 0 where all pairs are right."""
     accuracies = list(paradigms)
     mean = sum(each.value for each in accuracies) / len(accuracies)
-    variance = sum(each.value * (1 - each.value) / each.num_pairs for each in accuracies) / len(accuracies) ** 2
-    margin = NORMAL_95 * math.sqrt(variance)
+    rates = [((each.value * each.num_pairs + 2) / (each.num_pairs + 4), each.num_pairs + 4) for each in accuracies]
+    margin = NORMAL_95 * math.sqrt(sum(rate * (1 - rate) / num for rate, num in rates)) / len(rates)
     return Accuracy(sum(each.num_pairs for each in accuracies), mean, max(0.0, mean - margin), min(1.0, mean + margin))
 
 
