@@ -86,7 +86,7 @@ def test_a_stream_that_fails_ends_with_an_error(folders, monkeypatch, caplog):
         return step(x)
 
     monkeypatch.setattr(models["gpt"].loaded.model, "next_token_logits", fail_at_fourth)
-    asked = {"model": "gpt", "prompt": "the river", "max_tokens": 40, "stream": True}
+    asked = {"model": "gpt", "prompt": "the river", "max_tokens": 40, "temperature": 0, "stream": True}
     with TestClient(build_app(models, SETTINGS)) as client:
         found = client.post("/v1/completions", json=asked)
     error = json.loads(found.text.strip().splitlines()[-1].removeprefix("data: "))["error"]
