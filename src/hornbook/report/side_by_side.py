@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hornbook.report.formatting import counted
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run_files import TOKENS, ReportedRun
 from hornbook.report.run_list import HEADINGS, disk_usage, find_runs, row, summarize_run
@@ -34,7 +35,7 @@ def write_runs_page(folder: Path) -> Path:
     return write_page(
         folder,
         "runs.html",
-        f"{len(folders)} runs in {folder.resolve().name}",
+        f"{counted(len(folders), 'run')} in {folder.resolve().name}",
         runs=Table(HEADINGS, rows),
         curves=_render(compared, folder / PICTURE) if compared else None,
         num_corpora=len({str(_corpora(run)) for run in compared.values()}),
