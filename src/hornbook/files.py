@@ -98,6 +98,14 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def is_file(text: str) -> bool:
+    """Whether a text is the path of a file; also for texts that cannot be paths."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # too long, or with a null character
+        return False
+
+
 def absolute(path: str | Path) -> str:
     """The path as records hold it, which does not depend on the working directory."""
     return str(Path(path).expanduser().resolve())

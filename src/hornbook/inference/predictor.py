@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from hornbook.devices import chosen_device, device_of, inference_autocast
+from hornbook.files import is_file
 from hornbook.inference.loaded_model import BATCH_TOKENS
 from hornbook.inference.task_model import SIMILARITY, TaskModel, load_task_model
 from hornbook.tasks.datasets import find_task
@@ -80,7 +81,7 @@ class Predictor:
         dictionary of these by name, or an `Example`. For a data frame (pandas or polars) a data frame is returned: its
         columns followed by those of the predictions. `on_progress` is called with the number of items done.
         """
-        if isinstance(items, Path) or (isinstance(items, str) and _is_file(items)):
+        if isinstance(items, Path) or (isinstance(items, str) and is_file(items)):
             raise ValueError(f"{items} is a file: give its texts as a list or a data frame, not its path")
         examples = [example.without_label() for example in self._examples(items)]
         usable = [each for each in examples if not each.reason_unusable]
@@ -341,13 +342,6 @@ def combine(task: Task, outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     if len(outputs) == 1:
         return outputs[0]
     return [task.average(np.stack(answers).astype(np.float64)) for answers in zip(*outputs, strict=True)]
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # too long for a path, or with a null character
-        return False
 
 
 def _is_diagnostic(data: Any) -> bool:

@@ -24,7 +24,8 @@ from hornbook.report.plots.run import (
 from hornbook.report.prompting import write_prompted_page
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run_files import NOT_LOSSES, ReportedRun, mask_token, split_sample
-from hornbook.report.side_by_side import contains_runs, write_runs_page
+from hornbook.report.run_list import find_runs
+from hornbook.report.side_by_side import write_runs_page
 from hornbook.report.trials import is_several, several_sections
 
 MAX_TALLIES = 60
@@ -53,8 +54,8 @@ def write_report(folder: str | Path) -> Path:
             return write_prompted_page(folder)
         if is_several(folder):
             return write_page(folder, "several.html", f"several runs in {folder}", **several_sections(folder))
-        if not (folder / "run.json").is_file() and contains_runs(folder):
-            return write_runs_page(folder)
+        if folder.is_dir() and (runs := find_runs(folder)) and runs != [folder]:
+            return write_runs_page(folder, runs)
         run = load_run(folder)
         return _write_task_page(run) if isinstance(run, ReportedTaskRun) else _write_run_page(run)
 

@@ -11,7 +11,7 @@ import numpy as np
 from hornbook.report.formatting import counted
 from hornbook.report.rendering import Table, write_page
 from hornbook.report.run_files import TOKENS, ReportedRun
-from hornbook.report.run_list import HEADINGS, disk_usage, find_runs, row, summarize_run
+from hornbook.report.run_list import HEADINGS, disk_usage, row, summarize_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,17 +19,12 @@ if TYPE_CHECKING:
 
     from hornbook.report.plots.drawing import Plot
 
-PICTURE = "curves.png"
 NOT_COMPARED = {"runtime.device", "runtime.threads", "runtime.loader_workers", "runtime.tensorboard"}
 Runs = dict[str, ReportedRun]  # by name: the path below the folder
 
 
-def contains_runs(folder: Path) -> bool:
-    return folder.is_dir() and any(run != folder for run in find_runs(folder))
-
-
-def write_runs_page(folder: Path) -> Path:
-    folders = find_runs(folder)
+def write_runs_page(folder: Path, folders: list[Path]) -> Path:
+    """Writes the page of the runs in `folders`, which are below `folder`."""
     rows = [row(summarize_run(run) | disk_usage(run), folder) for run in folders]
     compared = _pretraining_runs(folders, folder)
     return write_page(
@@ -37,7 +32,7 @@ def write_runs_page(folder: Path) -> Path:
         "runs.html",
         f"{counted(len(folders), 'run')} in {folder.resolve().name}",
         runs=Table(HEADINGS, rows),
-        curves=_render(compared, folder / PICTURE) if compared else None,
+        curves=_render(compared, folder / "curves.png") if compared else None,
         num_corpora=len({str(_corpora(run)) for run in compared.values()}),
         settings=_different_settings(compared),
     )

@@ -11,6 +11,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from hornbook.config import checked
+from hornbook.files import is_file
 from hornbook.text.published import bert_template, roberta_template
 from hornbook.text.tokenizer import Tokenizer, guess_names, refuse_surrogates
 
@@ -25,7 +26,6 @@ DEFAULT_COVERAGE = 0.9999
 MIN_COVERAGE = 0.999
 PROGRESS_EVERY = 1000
 LARGEST_VOCABULARY = 2**24
-LONGEST_PATH = 4096  # characters
 
 Progress = Callable[[str, int], None]
 Trained = tuple[models.Model, pre_tokenizers.PreTokenizer, decoders.Decoder]
@@ -234,19 +234,12 @@ def _replayed(spool: IO[str], on_progress: Progress) -> Iterator[str]:
     on_progress("learning", num_documents)
 
 
-def _is_file(text: str) -> bool:
-    try:
-        return len(text) < LONGEST_PATH and os.path.isfile(text)
-    except ValueError:  # a null character or a lone surrogate
-        return False
-
-
 def _valid(documents: Iterable[str], on_progress: Progress, learns_next: bool) -> Iterator[str]:
     """The documents; raises a `ValueError` for one with a lone surrogate, and if none has text. `learns_next`: whether
     the vocabulary is learned next, without counting words first."""
     num_documents, has_text = 0, False
     for num_documents, document in enumerate(documents, start=1):
-        if not isinstance(document, str) or (num_documents == 1 and _is_file(document)):
+        if not isinstance(document, str) or (num_documents == 1 and is_file(document)):
             raise ValueError(
                 f"documents has {str(document)[-60:]!r}: give texts, not the paths of files (which 'hornbook tokenizer "
                 "train' reads)"
