@@ -128,6 +128,8 @@ def test_built_in_models_have_their_names_everywhere(hornbook, complaint):
     assert said.answer["folder"] == "ko" and said.answer["model_type"] == "electra"
     assert complaint("generate", "en", "A text.").startswith("hornbook: en is an electra")
     assert complaint("next-sentence", "en", "One.", "Two.").startswith("hornbook: en has no sentence head")
+    texts = ["The cat sat.", "Sat cat the."]
+    assert hornbook("score", *texts, "--json").answer == hornbook("score", "en", *texts, "--json").answer
     for command in (["generate"], ["perplexity"], ["lm-eval"], ["next-sentence"], ["show", "answer"]):
         assert "built-in" not in hornbook(*command, "--help").out, command
 

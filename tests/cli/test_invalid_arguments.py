@@ -232,6 +232,8 @@ def test_models_refuse(complaint, hornbook, tmp_path, tiny_run, tiny_corpus, tin
     assert "the text has no mask" in complaint("fill-mask", tiny_run, "")
     assert "--top-k must be at least 1, not 0" in complaint("fill-mask", tiny_run, "the [MASK]", "--top-k", 0)
     assert "more than the model's maximum of 512" in complaint("fill-mask", tiny_run, "the [MASK] " * 300)
+    assert "a model pre-trained to predict the next sentence" in complaint("next-sentence", "One.", "Two.")
+    assert "is a folder: give a text after it" in complaint("score", tiny_run)
     assert "more than the model's maximum of 512" in complaint("next-sentence", tiny_run, "a " * 400, "b " * 400)
     assert "lone surrogate" in complaint("fill-mask", tiny_run, "[MASK] \udcff")
     for folder in (tiny_corpus, tiny_tokenizer, tmp_path):

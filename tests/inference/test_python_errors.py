@@ -26,7 +26,7 @@ def test_texts_of_another_type_are_refused_by_name(wrong, tmp_path):
 def test_a_built_in_model_is_named_in_messages():
     with pytest.raises(ValueError, match=r"^en is an electra"):
         hornbook.load().generate("a text")
-    assert repr(hornbook.load()).startswith("EncoderModel('en'")
+    assert repr(hornbook.load(None)).startswith("EncoderModel('en'")
 
 
 def test_an_option_that_is_an_override_in_python_is_named():

@@ -18,6 +18,8 @@ from hornbook.cli.options import (
     comma_separated,
     flag,
     option,
+    split_model_and_texts,
+    with_optional_model,
 )
 from hornbook.cli.overwriting import overwriting, refuse_both
 from hornbook.terminal import answering_display, counting_display, log, print_result, table
@@ -105,17 +107,18 @@ class _Stream:
 
 @app.command("score", epilog='Example: hornbook score runs/gpt "The cat sat." "Sat cat the."')
 def score(
-    model: Model,
-    texts: argument(list[str], "Texts to score."),
+    arguments: with_optional_model("TEXTS...", "One or several texts to score."),
     weights: Weights = "float",
     device: Device = "auto",
 ) -> None:
     """Print the log-probability of texts, in total and per token."""
     import hornbook
+    from hornbook.interop.hub import builtin_for
 
+    model, texts = split_model_and_texts(arguments)
     if empty := [i for i, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
-    loaded = hornbook.load(model, weights, device)
+    loaded = hornbook.load(model or builtin_for(texts), weights, device)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))

@@ -46,7 +46,7 @@ Gpt = argument(str, f"A GPT: {FOLDER_OR_NAME}")
 
 
 def with_optional_model(last: str, help: str, first: str = "[MODEL]"):
-    """The arguments of a command that takes [MODEL] LAST: `split_model` tells them apart."""
+    """The arguments of a command that takes [MODEL] LAST: `split_model` or `split_model_and_texts` tells them apart."""
     help = f"{help} Before it, a model: {MODEL[0].lower()}{MODEL[1:]} By default en."
     return argument(list[str], help, metavar=f"{first} {last}", show_default=False)
 
@@ -58,6 +58,23 @@ def split_model(arguments: list[str], last: str) -> tuple[str | None, str]:
     if len(arguments) == 1:
         refuse_folder(arguments[0], last)
     return (arguments[0] if len(arguments) == 2 else None), arguments[-1]
+
+
+def split_model_and_texts(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The model, None if there is none, and the texts.
+
+    >>> split_model_and_texts(["en", "One.", "Two."]), split_model_and_texts(["A text.", "Another."])
+    (('en', ['One.', 'Two.']), (None, ['A text.', 'Another.']))
+    """
+    if len(arguments) == 1:
+        refuse_folder(arguments[0], "a text")
+    is_model = len(arguments) > 1 and may_be_model(arguments[0])
+    return (arguments[0], arguments[1:]) if is_model else (None, arguments)
+
+
+def may_be_model(argument: str) -> bool:
+    """A folder, or one word, as the names of models are."""
+    return Path(argument).is_dir() or len(argument.split()) == 1
 
 
 def refuse_folder(argument: str, last: str) -> None:

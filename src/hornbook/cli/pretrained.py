@@ -7,6 +7,7 @@ from hornbook.cli.options import FOLDER_OR_NAME, Device, argument, option, split
 from hornbook.terminal import print_result, table
 
 MASKS = ("[MASK]", "<mask>")
+SENTENCE_MODEL = "A model pre-trained to predict the next sentence, such as BERT"
 
 
 @app.command("fill-mask", epilog='Example: hornbook fill-mask "Paris is the [MASK] of France." --top-k 3')
@@ -50,14 +51,20 @@ def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> Non
 
 @app.command("next-sentence", epilog='Example: hornbook next-sentence runs/first "He went out." "It was raining."')
 def next_sentence(
-    model: argument(str, f"A model pre-trained to predict the next sentence, such as BERT: {FOLDER_OR_NAME}"),
-    a: argument(str, "First sentence."),
-    b: argument(str, "Sentence that may follow it."),
+    arguments: argument(
+        list[str],
+        f"{SENTENCE_MODEL}: {FOLDER_OR_NAME} Then a sentence, and one that may follow it.",
+        metavar="MODEL A B",
+    ),
     device: Device = "auto",
 ) -> None:
     """Print the probability that sentence B follows sentence A."""
     import hornbook
 
+    if len(arguments) != 3:
+        needed = f"{SENTENCE_MODEL[0].lower()}{SENTENCE_MODEL[1:]}"
+        raise ValueError(f"next-sentence needs three arguments: {needed}, and two sentences in quotes")
+    model, a, b = arguments
     probability = hornbook.load(model, device=device).next_sentence(a, b)
     print_result(f"{probability:.1%} probability that the second sentence follows the first")
     print_json({"is_next": probability})

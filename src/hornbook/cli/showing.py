@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hornbook.cli.app import app, print_json
-from hornbook.cli.options import FOLDER_OR_NAME, MODEL, Device, Seed, argument, option, refuse_folder
+from hornbook.cli.options import FOLDER_OR_NAME, MODEL, Device, Seed, argument, may_be_model, option, refuse_folder
 from hornbook.terminal import log, print_result, result_console, table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def split_texts(arguments: list[str]) -> tuple[str | None, str, str | None]:
         raise ValueError(
             f"there are {len(arguments)} arguments, and only a model and two texts are expected: quote texts"
         )
-    is_model = len(arguments) == 3 or (len(arguments) == 2 and _may_be_model(arguments[0]))
+    is_model = len(arguments) == 3 or (len(arguments) == 2 and may_be_model(arguments[0]))
     model, texts = (arguments[0], arguments[1:]) if is_model else (None, arguments)
     for text in texts:
         if not text.strip():
@@ -72,7 +72,7 @@ def split_models(arguments: list[str]) -> tuple[list[str], str, str | None]:
     >>> split_models(["en", "runs/first", "A text."]), split_models(["en", "One.", "Two."])
     ((['en', 'runs/first'], 'A text.', None), (['en'], 'One.', 'Two.'))
     """
-    num = int(len(arguments) > 2 and _may_be_model(arguments[0]))
+    num = int(len(arguments) > 2 and may_be_model(arguments[0]))
     while 0 < num < len(arguments) - 1 and _is_named_model(arguments[num]):
         num += 1
     if num < 2:
@@ -93,11 +93,6 @@ def _is_named_model(argument: str) -> bool:
 
     is_path = "/" in argument and len(argument.split()) == 1
     return is_path or Path(argument).is_dir() or builtin_folder(argument) is not None
-
-
-def _may_be_model(argument: str) -> bool:
-    """A folder, or one word, as the names of models are."""
-    return Path(argument).is_dir() or len(argument.split()) == 1
 
 
 def open_folder(model: str | None, text: str) -> Path:

@@ -17,7 +17,7 @@ from hornbook.nn.single_token import linear_layers, to_column_major
 
 
 def load(
-    name: str | Path = DEFAULT,
+    name: str | Path | None = None,
     weights: WeightFormat = "float",
     device: str = "auto",
     direction: Literal["causal", "bidirectional"] | None = None,
@@ -48,7 +48,7 @@ def load(
     if weights == "int8" and device not in ("auto", "cpu"):
         raise ValueError(f"int8 weights run on a CPU only: use float weights on {device}, or device cpu")
     device = "cpu" if weights == "int8" else chosen_device(device)
-    folder = model_folder(name)
+    folder = model_folder(DEFAULT if name is None else name)
     model, tokenizer = load_folder(folder)
     if weights == "int8":
         if not isinstance(model, Gpt):
