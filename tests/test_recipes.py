@@ -1,5 +1,7 @@
 """Which recipe a run takes, and what the budget recipe sets and leaves alone."""
 
+from types import SimpleNamespace
+
 import pytest
 from tiny import TINY_MODEL
 
@@ -8,7 +10,12 @@ from hornbook.data.corpus import Corpus
 from hornbook.files import read_json
 from hornbook.runs.pretraining.presets import PRESETS, preset
 from hornbook.runs.pretraining.pretrain import pretrain
-from hornbook.runs.pretraining.recipes import choose_recipe, takes_a_minute, with_budget_batch
+from hornbook.runs.pretraining.recipes import (
+    choose_recipe,
+    takes_a_minute,
+    with_budget_batch,
+    with_encoder_weight_decay,
+)
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.resolve import resolve_settings
 from hornbook.runs.pretraining.settings import settings_in
@@ -96,10 +103,19 @@ def test_a_model_that_reads_its_text_many_times_is_regularised(tiny_corpus):
     assert chosen("gpt2-tiny", 10, overrides=small)[0] == 0.0  # it cannot memorise it
 
 
-def test_weight_decay_of_an_encoder_falls_with_the_steps(tiny_corpus):
-    """It was best at 1.0 in 3,052 steps and at 0.1 in 27,442, both at a learning rate of 2e-3."""
-    chosen = [resolved("bert-small", corpora=[str(tiny_corpus)], steps=n) for n in (1000, 3052, 27_442, 10**6)]
-    assert [settings.optimizer.weight_decay for settings in chosen] == [1.0, 0.98, 0.11, 0.01]
+def test_weight_decay_of_an_encoder_is_that_of_its_epochs():
+    """With 21 million tokens, 0.1 was best for 27,442 steps; with a tenth of the text, 1.0 for 3,052."""
+
+    def chosen(num_tokens: int, steps: int) -> float:
+        request = PretrainRequest("bert-small", steps=steps)
+        corpus = SimpleNamespace(num_tokens=num_tokens, tokenizer=SimpleNamespace(vocab_size=30_522))
+        settings = with_encoder_weight_decay(resolved("bert-small", steps=steps), request, "budget", [(corpus, 1.0)])
+        return settings.optimizer.weight_decay
+
+    assert chosen(21_000_000, 27_442) == chosen(21_000_000, 79_342) == 0.11
+    assert chosen(2_100_000, 3052) == 1.0
+    assert chosen(21_000_000, 10_000) == 0.01  # 16 epochs
+    assert chosen(100_000_000, 79_342) == 0.01  # more tokens than parameters
 
 
 def test_weight_decay_follows_the_steps_that_fit_in_the_minutes(tiny_corpus, tmp_path, monkeypatch):
@@ -109,16 +125,20 @@ def test_weight_decay_follows_the_steps_that_fit_in_the_minutes(tiny_corpus, tmp
     def train(*arguments):
         raise EnoughError
 
-    def with_steps_in(minutes, run, *others):
-        return with_overrides(run.settings, {"schedule.steps": 30_000})
-
     monkeypatch.setattr("hornbook.runs.pretraining.pretrain.train", train)
-    monkeypatch.setattr("hornbook.runs.pretraining.pretrain.with_steps_in", with_steps_in)
-    options = {"recipe": "budget", "minutes": 0.01, "overrides": {"runtime.device": "cpu"}}
-    with pytest.raises(EnoughError):
-        pretrain("bert-tiny", tiny_corpus, tmp_path / "run", **options, log=lambda message: None)
-    settings = settings_in(read_json(tmp_path / "run" / "run.json"))
-    assert (settings.optimizer.lr, settings.optimizer.weight_decay) == (4e-3, 0.05)
+
+    def chosen(name: str, changes: dict[str, int]) -> float:
+        def with_steps_in(minutes, run, *others):
+            return with_overrides(run.settings, changes)
+
+        monkeypatch.setattr("hornbook.runs.pretraining.pretrain.with_steps_in", with_steps_in)
+        options = {"recipe": "budget", "minutes": 0.01, "overrides": {"runtime.device": "cpu"}}
+        with pytest.raises(EnoughError):
+            pretrain("bert-tiny", tiny_corpus, tmp_path / name, **options, log=lambda message: None)
+        return settings_in(read_json(tmp_path / name / "run.json")).optimizer.weight_decay
+
+    assert chosen("few", {"schedule.steps": 1}) == 0.01
+    assert chosen("many", {"schedule.steps": 30_000}) == 1.0
 
 
 def test_a_run_of_many_flops_takes_a_minute():

@@ -34,7 +34,7 @@ MANY_EPOCHS = 7  # of a GPT: in 3.5 epochs no dropout is best, in 10 dropout 0.2
 MANY_ENCODER_EPOCHS = 20  # an encoder predicts other tokens in each epoch, and overfits later
 REPEATED_DROPOUTS = {"model.dropout": 0.2, "model.embedding_dropout": 0.1}
 GPT_WEIGHT_DECAY = 0.5
-MAX_WEIGHT_DECAY, DECAY_TIMES = 1.0, 6  # of encoders: 1 / (lr x weight decay) steps are a sixth of the run
+MAX_WEIGHT_DECAY, DECAY_EPOCHS = 1.0, 7  # of encoders: 1 / (lr x weight decay) steps are so many epochs
 
 
 def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recipe:
@@ -127,22 +127,26 @@ def with_encoder_weight_decay(
     settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
 ) -> PretrainSettings:
     """Stronger weight decay for an encoder that reads its text many times. A weight decays to 1/e in 1 / (lr x weight
-    decay) steps, and the best weight decay makes that a sixth of the run, so it depends on the number of steps."""
+    decay) steps; the best weight decay makes that the same number of epochs in runs of any length."""
     if recipe == "published" or settings.reads_documents or not _takes_weight_decay(request.all_overrides()):
         return settings
     if not _is_repeated(settings, _scheduled(settings), corpora, MANY_ENCODER_EPOCHS):
         return settings
-    optimizer = settings.optimizer
-    weight_decay = min(MAX_WEIGHT_DECAY, DECAY_TIMES / (optimizer.lr * settings.schedule.steps))
+    optimizer, steps_per_epoch = settings.optimizer, _num_tokens(corpora) / settings.batch.mean_tokens
+    weight_decay = min(MAX_WEIGHT_DECAY, 1 / (optimizer.lr * DECAY_EPOCHS * steps_per_epoch))
     chosen = max(optimizer.weight_decay, float(f"{weight_decay:.2g}"))
     return configuration.with_overrides(settings, {"optimizer.weight_decay": chosen})
 
 
 def _is_repeated(settings: PretrainSettings, tokens: float, corpora: Corpora, many_epochs: int) -> bool:
     """Whether a run of `tokens` reads the corpora `many_epochs` times and the model could memorise them."""
-    num_tokens = sum(corpus.num_tokens for corpus, _ in corpora)
+    num_tokens = _num_tokens(corpora)
     model = dataclasses.replace(settings.model, vocab_size=corpora[0][0].tokenizer.vocab_size)
     return tokens >= many_epochs * num_tokens and model.num_matrix_parameters >= num_tokens
+
+
+def _num_tokens(corpora: Corpora) -> int:
+    return sum(corpus.num_tokens for corpus, _ in corpora)
 
 
 def _has(overrides: Mapping[str, Any], *prefixes: str) -> bool:
