@@ -47,6 +47,13 @@ def test_bands_are_found_as_often_as_computed(random):
     assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.08) and 0.2 < np.mean(found) < 0.9
 
 
+def test_short_texts_that_differ_only_in_case_and_punctuation_are_near_duplicates():
+    for one, two in (("A fine film!", "a  FINE film"), ("!!!", " !!!")):
+        assert (band_hashes(one) == band_hashes(two)).all()
+    assert not (band_hashes("A fine film") == band_hashes("A bad film")).any()
+    assert not (band_hashes("!!!") == band_hashes("???")).any()
+
+
 def test_near_duplicates_are_dropped(tmp_path, tiny_tokenizer, random):
     """The first of each is kept, in whichever shard the others are; also when the build is stopped and resumed."""
     texts = [text_of(random) for _ in range(12)]

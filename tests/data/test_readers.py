@@ -139,9 +139,20 @@ def test_text_column_is_guessed_or_named(tmp_path):
     path.write_text('{"body": "B.", "content": "C.", "other": "O."}\n')
     assert read(path)[0] == ["C."]
     assert read(path, text_column="other")[0] == ["O."]
+    assert read(path)[1] == {"inferred_column": 1} and read(path, text_column="content")[1] == {}
+    (tmp_path / "b.csv").write_text("id,Content\n1,B.\n")
+    problems = Problems()
+    assert [each.text for each in read_documents(tmp_path / "b.csv", problems=problems)] == ["B."]
+    assert problems.to_dict()["inferred_column"]["examples"][0]["detail"] == "Content"
     with pytest.raises(ValueError, match=r'no column "none" \(there are: body, content, other\)') as error:
         read(path, text_column="none")
     assert "\n" not in str(error.value)
+
+
+def test_nested_text_is_explained(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "body": {"title": "T.", "text": "A."}}\n')
+    with pytest.raises(ValueError, match="an object with title, text: write its text at the top level of the row"):
+        read(tmp_path / "a.jsonl")
 
 
 def test_tables(tmp_path, monkeypatch):

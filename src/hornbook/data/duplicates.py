@@ -62,7 +62,7 @@ def min_hashes(text: str) -> np.ndarray:
     entries of two texts estimates their Jaccard similarity."""
     shingles = sequence_hashes(text, SHINGLE_WORDS)
     if not len(shingles):
-        shingles = np.array([hash_text(text)], np.uint64)
+        shingles = np.array([hash_words(WORD.findall(text.lower()) or text.split())], np.uint64)
     minima = np.full(_orders.shape[1], np.uint64(2**64 - 1))
     for start in range(0, len(shingles), SHINGLES_AT_ONCE):
         hashes = shingles[start : start + SHINGLES_AT_ONCE, None] * (_orders[0] | np.uint64(1)) + _orders[1]

@@ -13,6 +13,7 @@ DESCRIPTIONS = {  # of each kind of problem, as manifests and logs hold them
     "nul_character": "NUL characters, removed",
     "not_json": "lines that are not a JSON object, dropped",
     "line_too_long": "JSON lines that are too long to read safely, dropped",
+    "inferred_column": "tables whose text column was inferred from its name",
     "no_text_column": "rows without the text column, dropped",
     "null_text": "rows whose text is null, dropped",
     "text_not_string": "rows whose text is not a string, dropped",

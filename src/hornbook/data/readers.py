@@ -168,7 +168,8 @@ class FileReader:
             if self.linked and is_linked(row):
                 yield from self._linked_row(row, place)
                 continue
-            column = column or _guess_column(row)
+            if column is None and (column := _guess_column(row)):
+                yield from self._inferred(column)
             if column in row:
                 yield from self._row(row[column], place)
             else:
@@ -193,6 +194,7 @@ class FileReader:
             records = plain_records(lines) if is_unquoted else csv_records(lines, dialect, note_bad_quotes)
             _, names = next(records, ("", []))
             column = self.text_column or _guess_column(names)
+            yield from self._inferred(column)
             index = names.index(column) if column in names else None
             for place, fields in records:
                 yield from decoder.take_problems()
@@ -239,6 +241,7 @@ class FileReader:
                 if column not in names:
                     yield self._no_column(column, names, "", num_rows)
                     return
+                yield from self._inferred(column)
                 total = Path(self.path).stat().st_size
                 groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
                 row_bytes = sum(group.total_byte_size for group in groups) // max(1, num_rows)
@@ -262,7 +265,10 @@ class FileReader:
             if num_invalid:
                 yield Problem("invalid_utf8", self.path, place, count=num_invalid)
         if not isinstance(value, str):
-            yield Problem("text_not_string", self.path, place, f"a {type(value).__name__}")
+            detail = f"a {type(value).__name__}"
+            if isinstance(value, dict):
+                detail = f"an object with {', '.join(value) or 'no keys'}: write its text at the top level of the row"
+            yield Problem("text_not_string", self.path, place, detail[:200])
             return
         if surrogates := len(SURROGATES.findall(value)) if not value.isascii() else 0:
             yield Problem("lone_surrogate", self.path, place, count=surrogates)
@@ -274,6 +280,11 @@ class FileReader:
             yield Problem("empty_document", self.path, place)
         else:
             yield from self._parts(value, place)
+
+    def _inferred(self, column: str | None) -> Iterator[Problem]:
+        """Notes a text column that the user did not name and that is not simply "text"."""
+        if column not in (None, self.text_column, TEXT_COLUMNS[0]):
+            yield Problem("inferred_column", self.path, detail=column)
 
     def _no_column(self, column: str | None, names: list[str], place: str, count: int = 1) -> Problem:
         missing = f'no column "{column}"' if column else f"none of the columns {', '.join(TEXT_COLUMNS)}"
@@ -379,7 +390,8 @@ def _num_replaced(text: str, data: bytes) -> int:
 
 
 def _guess_column(names: Sequence[str] | dict) -> str | None:
-    return next((name for name in TEXT_COLUMNS if name in names), None)
+    by_name = {name.lower(): name for name in names}
+    return next((by_name[name] for name in TEXT_COLUMNS if name in by_name), None)
 
 
 def _split_position(text: str, limit: int) -> int:
