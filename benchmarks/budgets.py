@@ -2,20 +2,29 @@
 mean of five tasks of GLUE after fine-tuning.
 
     python benchmarks/budgets.py pretrain bert-small --corpus CORPUS --minutes 1 --minutes 5 --out cells
+    python benchmarks/budgets.py pretrain bert-small gpt2-small --corpus CORPUS --minutes 15 --out cells --side-by-side
     python benchmarks/budgets.py score --data GLUE --out cells [--seeds 3] [--processes 5]
     python benchmarks/budgets.py report --out cells
     python benchmarks/budgets.py draw --table docs/budgets.md --picture docs/budgets.png
 
 Every cell is a run folder in `cells`, named after the preset, the minutes and the recipe. A cell that is done is not
-trained again, and one that was stopped is resumed. Cells of several occasions and machines are drawn from the table
-that collects the rows of their reports. The loss is that of
-the last validation, on masked tokens or next tokens, at the lengths of the recipe. Fine-tuning uses the default
-settings.
+trained again, and one that was stopped is resumed. With `--side-by-side`, the steps of each cell are planned while the
+others wait, then all run at once: each has the steps of its minutes alone, and narrow models share a GPU well under
+CUDA MPS. Cells of several occasions and machines are drawn from the table that collects the rows of their reports. The
+loss is that of the last validation, on masked tokens or next tokens, at the lengths of the recipe. Fine-tuning uses the
+default settings.
 """
 
 import argparse
+import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
+from itertools import product
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 from electra_scores import FIVE, mean_and_reach, run_job
@@ -28,6 +37,7 @@ from hornbook.lifecycle.run_folder import read_metrics
 RECIPES = ("published", "budget")
 COLUMNS = 3  # of the picture
 LOSSES = ("mlm", "clm")  # the first that a validation has
+PLANNED = re.compile("a step takes [0-9]|^resum")  # in the log of a run whose steps are known
 
 
 class Cell(NamedTuple):
@@ -47,11 +57,13 @@ class Cell(NamedTuple):
 
 def pretrain(args: argparse.Namespace) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
+    cells = [Cell(*each) for each in product(args.presets, args.minutes, args.recipes)]
+    cells = [cell for cell in cells if not (args.out / f"{cell.name}.json").exists()]
+    if args.side_by_side:
+        return pretrain_side_by_side(cells, args)
     overrides = dict(change.split("=", 1) for change in args.set)
-    for cell in (Cell(args.preset, minutes, recipe) for minutes in args.minutes for recipe in args.recipes):
+    for cell in cells:
         run = args.out / cell.name
-        if (args.out / f"{cell.name}.json").exists():
-            continue
         try:
             outcome = hornbook.pretrain(
                 *(cell.preset, args.corpus, run),
@@ -75,6 +87,52 @@ def pretrain(args: argparse.Namespace) -> None:
             shutil.rmtree(run / unneeded, ignore_errors=True)
         write_json(args.out / f"{cell.name}.json", found)
         print(cell.name, found, flush=True)
+
+
+def pretrain_side_by_side(cells: list[Cell], args: argparse.Namespace) -> None:
+    """Each cell in a process of its own, which waits from when its steps are planned until those of all are."""
+    processes: list[subprocess.Popen] = []
+    try:
+        for cell in cells:
+            options = ["--corpus", args.corpus, "--minutes", f"{cell.minutes:g}", "--recipes", cell.recipe]
+            options += ["--out", str(args.out), *(word for change in args.set for word in ("--set", change))]
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, __file__, "pretrain", cell.preset, *options],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    start_new_session=True,
+                )
+            )
+            for line in processes[-1].stdout:
+                print(f"{cell.name}: {line}", end="", flush=True)
+                if PLANNED.search(line):
+                    os.killpg(processes[-1].pid, signal.SIGSTOP)
+                    break
+        printers = [Thread(target=print_lines, args=each) for each in zip(cells, processes, strict=True)]
+        for process, printer in zip(processes, printers, strict=True):
+            signal_group(process, signal.SIGCONT)
+            printer.start()
+        for printer in printers:
+            printer.join()
+    except KeyboardInterrupt:
+        for process in processes:
+            signal_group(process, signal.SIGCONT)
+            signal_group(process, signal.SIGINT)
+        for process in processes:
+            process.wait()
+
+
+def signal_group(process: subprocess.Popen, number: signal.Signals) -> None:
+    """Signals the process and those it started, if it still runs."""
+    if process.poll() is None:
+        os.killpg(process.pid, number)
+
+
+def print_lines(cell: Cell, process: subprocess.Popen) -> None:
+    for line in process.stdout:
+        print(f"{cell.name}: {line}", end="", flush=True)
 
 
 def score(args: argparse.Namespace) -> None:
@@ -152,10 +210,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     of_pretrain = commands.add_parser("pretrain")
-    of_pretrain.add_argument("preset")
+    of_pretrain.add_argument("presets", nargs="+", metavar="preset")
     of_pretrain.add_argument("--corpus", required=True)
     of_pretrain.add_argument("--minutes", type=float, action="append", required=True)
     of_pretrain.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
+    of_pretrain.add_argument(
+        "--side-by-side", action="store_true", help="plan one after the other, then run all at once"
+    )
     of_pretrain.add_argument("--set", action="append", default=[], help="another setting of both recipes, key=value")
     of_pretrain.set_defaults(run=pretrain)
     of_score = commands.add_parser("score")
