@@ -142,6 +142,17 @@ def test_columns_that_cannot_be_guessed():
         read("classification", [{"label": 1}, {"label": 2}])
 
 
+def test_nested_rows_are_refused_with_what_to_do():
+    rows = [{"doc": {"text": f"a b {n}", "lang": "en"}, "note": {"label": n % 2}, "topic": n % 3} for n in range(20)]
+    for columns in ({}, {"text": "doc", "label": "topic"}):
+        with pytest.raises(ValueError, match="'doc' holds objects with text, lang, .* top level of each row"):
+            read("classification", rows, **columns)
+    rows = [{"text": row["doc"]["text"], "note": row["note"]} for row in rows]
+    with pytest.raises(ValueError, match="'note' holds objects with label"):
+        read("classification", rows, label="note")
+    assert read("multi-label", rows, label="note").labels == ("label",)  # classes with 0 and 1
+
+
 def test_a_file_without_column_names(tmp_path):
     write(tmp_path, pairs__csv="a b,c d,1.0\ne f,g h,2.5\n")
     with pytest.raises(ValueError, match=r"the first row looks like data \(a b, c d, 1.0\); put a row of column names"):

@@ -311,6 +311,7 @@ def _unclear_column_error(table: RowTable, role: str, candidates: list[Column]) 
             f"{table.file} has one column only ({table.column_list}): add a column of labels (or, to pre-train on its "
             "texts, build a corpus of it)"
         )
+    table.refuse_objects(table.columns)
     return headerless_error(table) or ValueError(
         f"{table.file}: no column is clearly the {role}; name it with {role}= (columns: {table.column_list})"
     )

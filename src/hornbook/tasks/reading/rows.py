@@ -72,6 +72,16 @@ class RowTable:
                 f"(columns: {self.column_list})"
             )
 
+    def refuse_objects(self, columns: Iterable[str]) -> None:
+        """Raises `ValueError` for the first of the columns whose cells are objects with values of their own."""
+        for column in columns:
+            names = columns_of([Row("", cell) for cell in self.values(column) if isinstance(cell, dict)])
+            if names:
+                raise ValueError(
+                    f"{self.file}: '{column}' holds objects with {', '.join(names[:10])}, which are not read: move the "
+                    'text and the label to the top level of each row, such as {"text": ..., "label": ...}'
+                )
+
 
 def object_row(place: str, value: Any) -> Row:
     if isinstance(value, dict):

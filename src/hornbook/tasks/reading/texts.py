@@ -38,6 +38,7 @@ def text_examples(
     if not table.rows:
         return []
     has_labels = _check(table, columns, split)
+    table.refuse_objects(filter(None, (columns.text, columns.pair, columns.label if parse is parse_label else None)))
     if split.startswith("test"):
         has_labels = has_labels and not are_withheld([_label_cell(row, columns) for row in table.rows])
 
