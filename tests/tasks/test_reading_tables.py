@@ -145,7 +145,7 @@ def test_columns_that_cannot_be_guessed():
 def test_nested_rows_are_refused_with_what_to_do():
     rows = [{"doc": {"text": f"a b {n}", "lang": "en"}, "note": {"label": n % 2}, "topic": n % 3} for n in range(20)]
     for columns in ({}, {"text": "doc", "label": "topic"}):
-        with pytest.raises(ValueError, match="'doc' holds objects with text, lang, .* top level of each row"):
+        with pytest.raises(ValueError, match="'doc' holds objects with text, lang"):
             read("classification", rows, **columns)
     rows = [{"text": row["doc"]["text"], "note": row["note"]} for row in rows]
     with pytest.raises(ValueError, match="'note' holds objects with label"):
