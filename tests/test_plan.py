@@ -3,8 +3,9 @@
 import pytest
 
 from hornbook.devices import matrix_flops
+from hornbook.models.transformer import count_parameters
 from hornbook.runs.pretraining.assembly import new_network
-from hornbook.runs.pretraining.plan import GIB, count_parameters, plan
+from hornbook.runs.pretraining.plan import GIB, plan
 from hornbook.runs.pretraining.presets import PRESETS, preset_settings
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.resolve import resolve_settings
@@ -14,10 +15,11 @@ def test_parameters_are_those_of_the_network_without_the_rows_that_pad_the_vocab
     overrides = {"model.vocab_size": 1024, "model.num_layers": 2}
     for preset in ("bert-tiny", "albert-base", "electra-small", "roberta-base"):
         settings = preset_settings(preset, overrides)
-        assert count_parameters(settings) == sum(p.numel() for p in new_network(settings).parameters())
-        fewer = preset_settings(preset, overrides | {"model.vocab_size": 1000})
+        network = new_network(settings)
+        assert count_parameters(network) == sum(p.numel() for p in network.parameters())
+        fewer = new_network(preset_settings(preset, overrides | {"model.vocab_size": 1000}))
         a_row = settings.model.embedding_width + 1  # its vector and its bias
-        assert count_parameters(settings) - count_parameters(fewer) == 24 * a_row
+        assert count_parameters(network) - count_parameters(fewer) == 24 * a_row
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hornbook.models.registry import model_class_of
-from hornbook.runs.pretraining.plan import count_parameters
+from hornbook.runs.pretraining.plan import plan
 from hornbook.runs.pretraining.presets import PRESETS, preset, preset_settings
 
 PUBLISHED = {  # steps, of them warm-up, sequences of 512 in a batch, rate, share of the steps at 128, dropout
@@ -129,7 +129,7 @@ def test_the_smallest_gpts_have_the_proportions_of_the_smallest_berts(size, para
     gpt, bert = (PRESETS[f"{family}-{size}"].model for family in ("gpt2", "bert"))
     for name in ("num_layers", "width", "num_heads", "inner_width"):
         assert getattr(gpt, name) == getattr(bert, name)
-    assert count_parameters(preset_settings(f"gpt2-{size}")) == parameters
+    assert plan(f"gpt2-{size}").parameters == parameters
 
 
 def test_a_given_warmup_overrides_published_steps():

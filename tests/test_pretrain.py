@@ -50,6 +50,7 @@ def test_a_run_folder_opens_in_transformers(unbroken):
     assert tokenizer.convert_ids_to_tokens(int(logits[place].argmax())) == best.token
     assert best.probability == pytest.approx(float(logits[place].softmax(-1).max()), rel=1e-4)
     assert transformers.AutoModel.from_pretrained(unbroken).config.model_type == "bert"
+    assert hornbook.describe(unbroken)["parameters"] == model.num_parameters()
 
 
 def test_run_json_holds_every_decision(unbroken, tiny_corpus):

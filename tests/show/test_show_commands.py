@@ -17,7 +17,7 @@ from hornbook.models.albert import Albert, AlbertConfig
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2
 from hornbook.objectives.masking import MaskingSettings
-from hornbook.runs.pretraining.plan import count_parameters
+from hornbook.runs.pretraining.plan import plan
 from hornbook.runs.pretraining.presets import PRESETS
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.show.masking import LAYOUTS, show_example, show_masking, show_replaced
@@ -201,7 +201,7 @@ def test_the_ledger_adds_up(name):
     ledger = [
         int(row[2].replace(",", "")) for table in picture.tables if len(table.headings) == 3 for row in table.rows
     ]
-    assert sum(ledger) == count_parameters(PRESETS[name])
+    assert sum(ledger) == plan(name).parameters
     assert picture.tables[-1].rows == [("total", f"{sum(ledger):,}")]
     sharing = [table for table in picture.tables if table.title == "if the blocks shared"]
     assert len(sharing) == (name != "ernie-tiny")
@@ -217,7 +217,7 @@ def test_the_embeddings_of_a_generator_are_counted_once():
     assert "30,522 x 128 + 128 x 256 = 3,939,584, where V x H would be 7,813,632" in discriminator[1]
     assert "E x H = 128 x 64 = 8,192; the token embeddings, V x E, are those" in generator[1] and len(generator) == 2
     totals = [int(total.replace(",", "")) for _, total in picture.tables[-2].rows]
-    assert totals[0] == max(totals) == count_parameters(PRESETS["electra-small"]) and totals[-1] == min(totals)
+    assert totals[0] == max(totals) == plan("electra-small").parameters and totals[-1] == min(totals)
 
 
 def test_a_preset_that_does_not_exist(hornbook):

@@ -21,7 +21,7 @@ from hornbook.interop.hub import model_folder
 from hornbook.interop.onnx import ONNX_FILE, OnnxModel, is_exported, load_model_and_tokenizer
 from hornbook.models.flops import forward_flops, shape_of
 from hornbook.models.head_config import HeadConfig
-from hornbook.models.transformer import Transformer
+from hornbook.models.transformer import Transformer, count_parameters
 from hornbook.report.measured import EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.records import Example
@@ -120,7 +120,7 @@ def used_parameters(model: Transformer) -> int:
     """Counts the parameters used for the output, without pre-training heads that the task does not use."""
     used = () if model.head_config is None else model.heads_for(model.head_config)
     unused = [name for name in model.heads if name not in used]
-    return sum(each.numel() for name, each in model.named_parameters() if name.partition(".")[0] not in unused)
+    return count_parameters(model, lambda name, _: name.partition(".")[0] not in unused)
 
 
 # ---- timing

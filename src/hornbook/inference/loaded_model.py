@@ -21,6 +21,7 @@ from hornbook.interop.folder import save_model
 from hornbook.interop.hub import shown_name
 from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
 from hornbook.models.heads import pool_tokens
+from hornbook.models.transformer import count_parameters
 from hornbook.nn.single_token import linear_layers, to_column_major
 from hornbook.tasks.encoded import l2_normalized
 from hornbook.text.tokenizer import Tokenizer
@@ -41,7 +42,7 @@ class LoadedModel:
         self.folder = folder
 
     def __repr__(self) -> str:
-        num_parameters = sum(each.numel() for each in self.model.parameters())
+        num_parameters = count_parameters(self.model)
         return f"{type(self).__name__}({self.name!r}: {self.model.model_type}, {num_parameters:,} parameters)"
 
     @property

@@ -319,3 +319,19 @@ class Transformer(nn.Module):
             return self.config.num_layers + 1
         block, module, *_ = rest.split(".")
         return self.config.num_layers if module in SHARED_PARTS[self.config.sharing] else int(block) + 1
+
+
+def count_parameters(network: nn.Module, is_counted: Callable[[str, nn.Parameter], bool] | None = None) -> int:
+    """The number of parameters of a model, or of the models in a network, without the rows that pad the vocabulary.
+
+    `is_counted`: which parameters count, by name and values (default: all).
+    """
+    num_padding = {
+        parameter: (model.config.padded_vocab_size - model.config.vocab_size) * parameter.shape[1:].numel()
+        for model in network.modules()
+        if isinstance(model, Transformer)
+        for name, parameter in model.named_parameters()
+        if name in VOCABULARY_PADDING
+    }
+    counted = [each for name, each in network.named_parameters() if is_counted is None or is_counted(name, each)]
+    return sum(each.numel() - num_padding.get(each, 0) for each in counted)

@@ -32,6 +32,7 @@ from hornbook.evaluation.minimal_pairs import minimal_pairs
 from hornbook.files import read_json, write_json
 from hornbook.interop.folder import load_model
 from hornbook.lifecycle.run_folder import Log, ignore, read_metrics
+from hornbook.models.transformer import count_parameters
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.runs.pretraining.batches import open_corpora
@@ -204,7 +205,7 @@ def _record(run: Path, outcome: Outcome, resolved: ResolvedExperiment, job: Expe
         "seconds": outcome.seconds,
         "words": outcome.tokens * budget.step_words / budget.step_tokens,
         "flops": outcome.tokens * budget.step_flops / budget.step_tokens,
-        "parameters": sum(weight.numel() for weight in checkpoint.parameters()),
+        "parameters": count_parameters(checkpoint),
         "trained_parameters": run_record["parameters"],
         "tokens_per_second": speed,
         "updates_per_second": speed / (outcome.tokens / max(1, outcome.step)) if outcome.tokens else 0.0,

@@ -6,7 +6,7 @@ from pathlib import Path
 from hornbook.interop.folder import load_folder, weights_fingerprint
 from hornbook.interop.hub import model_folder
 from hornbook.lifecycle.run_folder import RunFolder
-from hornbook.models.transformer import Transformer
+from hornbook.models.transformer import Transformer, count_parameters
 from hornbook.text.tokenizer import Tokenizer
 
 
@@ -31,7 +31,7 @@ class Teacher:
             "family": self.model.model_type,
             "layers": self.model.config.num_layers,
             "width": self.model.config.width,
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "parameters": count_parameters(self.model),
             "fingerprint": self.fingerprint,
         }
 

@@ -77,6 +77,7 @@ def check(
 
 def _with_training_time(request: "FinetuneRequest", data: Any, num_runs: int, log: Log) -> dict[str, Any]:
     """The summary with the lengths in tokens and the expected training time. It imports torch, which takes seconds."""
+    from hornbook.models.transformer import count_parameters
     from hornbook.runs.finetuning.inputs import open_inputs
     from hornbook.runs.finetuning.job import NUM_TIMED, build_job, expected_seconds
     from hornbook.runs.finetuning.single_run import planned
@@ -92,7 +93,7 @@ def _with_training_time(request: "FinetuneRequest", data: Any, num_runs: int, lo
         job, network = build_job(inputs, runtime, ignore)
         seconds, step_seconds = expected_seconds(job, inputs, runtime, num_steps, num_timed)
     training = {
-        "parameters": sum(parameter.numel() for parameter in network.parameters()),
+        "parameters": count_parameters(network),
         "epochs": settings.epochs,
         "steps": num_steps,
         "seconds": seconds * num_runs,

@@ -34,6 +34,7 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import RunRequest, request_differences
 from hornbook.lifecycle.run_folder import Log, RunFolder, ignore, read_metrics, require
 from hornbook.models.gpt import Gpt
+from hornbook.models.transformer import count_parameters
 from hornbook.objectives.clm import ClmObjective
 from hornbook.runs.finetuning.job import TaskBatches, in_batches, planned_flops, with_steps
 from hornbook.runs.finetuning.published import MAX_LR, rounded, width_factor
@@ -266,7 +267,7 @@ def finetune_text(
     flops = planned_flops(trained, texts.train, settings.epochs, learns_text=True)
     runtime = choose_runtime(settings.runtime, flops, run and run["runtime"])
     configure_torch(runtime)
-    num_parameters = sum(p.numel() for p in trained.parameters())
+    num_parameters = count_parameters(trained)
     log(f"{num_parameters:,} parameters; {runtime.description}")
     if run is None:
         folder.write_record(

@@ -32,6 +32,7 @@ from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.run_folder import SCORES, Log, RunFolder, ignore, read_metrics
+from hornbook.models.transformer import count_parameters
 from hornbook.report.card import write_card
 from hornbook.runs.distillation.task_stages import STAGES, run_earlier_stages
 from hornbook.runs.distillation.teacher import refuse_other_teacher
@@ -192,8 +193,8 @@ def _write_record(folder: RunFolder, inputs: FinetuneInputs, runtime: Runtime, m
         inputs=other_inputs,
         settings=inputs.settings,
         runtime=runtime,
-        parameters=sum(p.numel() for p in model.parameters()),
-        trained_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        parameters=count_parameters(model),
+        trained_parameters=count_parameters(model, lambda name, each: each.requires_grad),
         metric_for_best=inputs.spec.task.metrics[0],
         train_examples=len(inputs.train),
         **({} if inputs.copies is None else {"augmented_examples": len(inputs.copies)}),

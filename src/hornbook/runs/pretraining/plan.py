@@ -15,7 +15,7 @@ import torch
 from hornbook.config import checked
 from hornbook.devices import GIB, chosen_device, matrix_flops, memory_of
 from hornbook.files import num_cores
-from hornbook.models.transformer import VOCABULARY_PADDING, Transformer, TransformerConfig
+from hornbook.models.transformer import Transformer, TransformerConfig, count_parameters
 from hornbook.objectives.vocabulary_loss import PART_ROWS
 from hornbook.runs.pretraining.assembly import new_network
 from hornbook.runs.pretraining.recipes import Recipe
@@ -84,7 +84,8 @@ def plan(
     tokens = checked(tokens, int | None, "tokens", low=1, high=10**15)
     request = PretrainRequest(overrides=overrides or {}, preset=preset, tokens=tokens)
     settings, recipe = resolve_settings(request), requested_settings(request)[1]
-    num_parameters = count_parameters(settings)
+    with torch.device("meta"):
+        num_parameters = count_parameters(new_network(settings))
     tokens = tokens or round(settings.schedule.steps * settings.batch.mean_tokens)
     length = max(settings.lengths)
     flops = tokens * settings.mean_flops_per_token()
@@ -118,18 +119,6 @@ def plan(
         tuple(sharding),
         math.ceil(num_parameters * STATE / free_bytes) if free_bytes > 0 else None,
     )
-
-
-def count_parameters(settings: PretrainSettings) -> int:
-    """The number of parameters, without the rows that pad the vocabulary."""
-    with torch.device("meta"):
-        model = new_network(settings)
-    num_padding_rows = settings.model.padded_vocab_size - settings.model.vocab_size
-    total = 0
-    for name, parameter in model.named_parameters():
-        is_padded = name.endswith(tuple(VOCABULARY_PADDING))
-        total += parameter.numel() - (num_padding_rows * parameter[0].numel() if is_padded else 0)
-    return total
 
 
 def step_bytes(num_parameters: int, activations: float, accumulates: bool) -> float:

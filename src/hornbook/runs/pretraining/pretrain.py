@@ -19,6 +19,7 @@ from hornbook.lifecycle.locking import lock_output_folder
 from hornbook.lifecycle.requests import with_device
 from hornbook.lifecycle.run_folder import Log, RunFolder, ignore
 from hornbook.models.distillation_pair import initialize_from_teacher
+from hornbook.models.transformer import count_parameters
 from hornbook.runs.distillation.teacher import Teacher
 from hornbook.runs.pretraining.assembly import (
     PreparedRun,
@@ -167,7 +168,7 @@ def _start(folder: RunFolder, request: PretrainRequest, teacher: Teacher | None,
             "steps or tokens"
         )
     model = _model_to_train(settings, corpora, request, teacher, log)
-    log(f"{sum(p.numel() for p in model.parameters()):,} parameters; {runtime.description}")
+    log(f"{count_parameters(model):,} parameters; {runtime.description}")
     prepared = PreparedRun.build(settings, corpora, model, runtime, teacher and teacher.model)
     if request.minutes is not None:
         prepared, token_seconds = with_batch_that_fits(prepared, request, recipe, log)

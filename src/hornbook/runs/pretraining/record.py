@@ -9,6 +9,7 @@ from hornbook.files import sha256
 from hornbook.graph.embedding.vectors import VECTORS_FILE
 from hornbook.lifecycle.requests import Difference, RunRequest, request_differences
 from hornbook.lifecycle.run_folder import RunFolder, require
+from hornbook.models.transformer import count_parameters
 from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.model_files import saved_models
@@ -79,8 +80,8 @@ def write_run(
         preset=request.preset,
         recipe=recipe,
         family=job.model.model_type,
-        parameters=sum(p.numel() for p in job.model.parameters()),
-        kept_parameters=sum(p.numel() for p in saved_models(job.model)[""].parameters()),
+        parameters=count_parameters(job.model),
+        kept_parameters=count_parameters(saved_models(job.model)[""]),
         terms=job.objective.weights,
         heads=list(job.model.heads),
         unigram_baseline=unigram_baseline(job.objective, held_out, counts) if held_out else {},
