@@ -51,6 +51,11 @@ def test_an_id_is_never_the_label():
     assert roles(rows)["label"] == "Team"  # and `label` has another value on every row
 
 
+def test_several_labels_may_stand_in_a_column_with_a_plural_name():
+    rows = [{"text": f"{WORDS[n % 5]} {n}", "Topics": ("law|tax", "tax", "")[n % 3]} for n in range(20)]
+    assert roles(rows, "multi-label") == {"text": "text", "label": "Topics"}
+
+
 def test_tags_and_a_category_may_both_be_several_labels():
     rows = [
         {"message": f"{WORDS[n % 5]} {n}", "category": "ab"[n % 2], "tags": ("urgent|refund", "refund")[n % 2]}

@@ -33,6 +33,7 @@ TEXTS = ("text", "sentence", "review", "document", "content", "body", "comment",
 TEXTS += ("question", "query", "premise", "sentence1", "input", "title", "headline", "description", "summary")
 SURE_LABELS = ("label", "labels")
 LABELS = ("class", "category", "target", "gold_label", "gold", "sentiment", "polarity", "intent", "topic", "emotion")
+SEVERAL_LABELS = ("classes", "categories", "targets", "intents", "topics", "emotions", "tags")
 NUMBERS = ("score", "similarity", "rating", "stars", "value")
 WEAK_LABELS = (*NUMBERS, "genre", "tags", "answer", "y")  # often not the label but another column
 TIMES = ("date", "time", "datetime", "timestamp", "created", "updated", "modified", "year", "month", "day")
@@ -235,7 +236,7 @@ def _label(
     looks like a label. Multi-label data may have one column of 0 and 1 per class."""
     candidates: list[Column] = []
     is_multi_label = problem_type == "multi_label_classification"
-    usual_names = (*LABELS, "tags") if is_multi_label else LABELS
+    usual_names = (*LABELS, *SEVERAL_LABELS) if is_multi_label else LABELS
     for names in (NUMBERS, SURE_LABELS, usual_names, WEAK_LABELS)[problem_type != "regression" :]:
         named = _named(columns, names)
         candidates = [column for column in named if column.may_be_label(problem_type)]
