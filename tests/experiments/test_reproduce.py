@@ -17,6 +17,7 @@ from hornbook.evaluation.experiments.pool import Pool
 from hornbook.evaluation.experiments.resolved import ArmBudget
 from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.files import read_json
+from hornbook.report.info import describe
 
 
 class Killed(BaseException):
@@ -161,6 +162,7 @@ def test_it_stops_in_time_and_resumes_elsewhere(home, tiny_corpus, unbroken, tmp
     with pytest.raises(Killed):  # in the midst of a fine-tuning
         run(home, tiny_corpus, tmp_path / "here", on_progress=killed_at(9))
     assert [path for path in (tmp_path / "here" / "running").iterdir() if path.name.startswith("finetune")]
+    assert describe(tmp_path / "here")["num_done"] == len(left_by(tmp_path / "here")) > 0
     shutil.move(tmp_path / "here", tmp_path / "there")
     shutil.copytree(tiny_corpus, tmp_path / "corpus")
     assert run(home, tmp_path / "corpus", tmp_path / "there").ended == "finished"

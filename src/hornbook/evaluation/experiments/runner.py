@@ -47,8 +47,6 @@ from hornbook.tasks.reading.read import read
 from hornbook.tasks.records import fingerprint
 from hornbook.train.job import OnProgress, Stopped, TrainingProgress
 
-RESULTS_EVERY_SECONDS = 60.0  # interval at which results.json is updated during fine-tuning
-
 
 @dataclass
 class ExperimentResult:
@@ -168,7 +166,6 @@ class _Runner:
     log: Log
     failures: dict[str, str] = field(default_factory=dict)
     missing_weights: set[Path] = field(default_factory=set)
-    written_at: float = 0.0
 
     def __post_init__(self) -> None:
         self.tasks = tasks_of(self.out, self.resolved, list(self.data_paths))
@@ -194,30 +191,24 @@ class _Runner:
         def should_stop() -> bool:
             return is_stopped or self._should_stop()
 
-        with self.job_locks.wait_for("results"):
-            self._write()
+        self._write()
         for key in self.job_locks.share(missing, lambda key: jobs[key].is_done(self.out), should_stop, self.log):
             if jobs[key].kind == "finetune" and self.pool.num_processes > 1:
                 is_stopped = not self._run_in_pool()
             else:
                 is_stopped = not self._run_here(jobs[key])
-            self._write_periodically()
+                self._write()
         with self.job_locks.wait_for("results"):
-            results = self._write()
+            results = write_results(self.out, self.resolved, self.jobs, self.tasks)
             write_experiment_page(self.out)
         num_done = sum(job.is_done(self.out) for job in self.jobs)
         ended = "finished" if num_done == len(self.jobs) else "stopped" if should_stop() else "incomplete"
         return ExperimentResult(ended, num_done, len(self.jobs), results, self.failures)
 
-    def _write(self) -> dict:
-        self.written_at = time.monotonic()
-        return write_results(self.out, self.resolved, self.jobs, self.tasks)
-
-    def _write_periodically(self) -> None:
-        """Updates results.json from time to time, so that it is recent if the process is killed."""
-        if time.monotonic() - self.written_at > RESULTS_EVERY_SECONDS:
-            with self.job_locks.wait_for("results"):
-                self._write()
+    def _write(self) -> None:
+        """Updates results.json: at the start and after every job, so that it is right if the process is killed."""
+        with self.job_locks.wait_for("results"):
+            write_results(self.out, self.resolved, self.jobs, self.tasks)
 
     def _is_next(self, job: ExperimentJob) -> bool:
         return not job.is_done(self.out) and job.key not in self.failures and self._can_run(job)
@@ -276,7 +267,7 @@ class _Runner:
                 self._record_failure(arguments.job, result)
             else:
                 self._log_score(arguments.job, result)
-            self._write_periodically()
+            self._write()
 
         return self.pool.run(list(map(self._finetuning, group)), self._should_stop, on_result, self.log)
 
