@@ -194,16 +194,17 @@ def test_a_line_that_is_too_long_ends_a_table(tmp_path, monkeypatch):
     assert read(tmp_path / "a.csv") == (["One."], {"unreadable": 1})
 
 
+@pytest.mark.parametrize("encoding", ["cp949", "utf-16"])
 @pytest.mark.parametrize("suffix", [".txt", ".csv"])
-def test_a_file_in_another_encoding_is_decoded(tmp_path, monkeypatch, suffix):
+def test_a_file_in_another_encoding_is_decoded(tmp_path, monkeypatch, suffix, encoding):
     """Also if a character is at the end of a block and if the file begins with ASCII."""
     korean = "한국어 위키백과는 한국어로 운영되는 백과사전이다"
     path = tmp_path / f"a{suffix}"
-    path.write_bytes(f"text\n{korean}\n".encode("cp949") * 20)
+    path.write_bytes((f"text\n{korean}\n" * 20).encode(encoding))
     problems = Problems()
     text = "\n".join(document.text for document in read_documents(path, problems=problems))
     assert text.count(korean) == 20 and "\ufffd" not in text
-    assert problems.to_dict()["other_encoding"]["examples"] == [{"file": str(path), "detail": "cp949"}]
+    assert problems.to_dict()["other_encoding"]["examples"] == [{"file": str(path), "detail": encoding}]
     monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", 61)
     assert "\n".join(document.text for document in read_documents(path)) == text
 
@@ -273,9 +274,9 @@ def test_a_file_whose_content_does_not_match_its_name(tmp_path, name):
 
 
 def test_utf16_is_named_in_the_error(tmp_path):
-    (tmp_path / "a.txt").write_bytes("Text.".encode("utf-16"))
+    (tmp_path / "a.jsonl").write_bytes('{"text": "Text."}'.encode("utf-16"))
     with pytest.raises(ValueError, match="UTF-16"):
-        read(tmp_path / "a.txt")
+        read(tmp_path / "a.jsonl")
 
 
 def test_folders(tmp_path):

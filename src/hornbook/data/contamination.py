@@ -15,6 +15,7 @@ import numpy as np
 from hornbook.data.duplicates import sequence_hashes
 from hornbook.data.hash_set import contains_sorted
 from hornbook.data.sources import ByteReader, format_of
+from hornbook.data.text_encoding import encoding_of
 
 SEQUENCE_WORDS = 13  # consecutive words that documents and evaluation sets must not share
 EXCLUDED = "excluded.npy"  # hashes of the sequences, in the folder of a corpus while it is built
@@ -72,7 +73,8 @@ def _texts(path: Path) -> Iterator[str]:
         yield from _parquet_texts(path)
         return
     reader = ByteReader(str(path))
-    text = b"".join(reader.blocks()).decode("utf-8", "replace")
+    data = b"".join(reader.blocks())
+    text = data.decode(encoding_of(data), "replace")
     if reader.failure:
         raise ValueError(f"{path} could not be read ({reader.failure.detail}): check exclude=")
     if kind not in (".json", ".jsonl"):

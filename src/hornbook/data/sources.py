@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -151,7 +152,12 @@ class ByteReader:
     def lines(self, max_length: int) -> Iterator[tuple[int, bytes | None]]:
         """Yields (line number, line without its line feed), with None for a line of more than `max_length` bytes."""
         line_number, pending, skipping = 1, b"", False
-        for block in self.blocks():
+        blocks = self.blocks()
+        first = next(blocks, b"")
+        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            self.failure = Problem("unreadable", self.path, detail="the text is UTF-16: convert it to UTF-8")
+            return
+        for block in chain([first], blocks):
             *lines, pending = (pending + block).split(b"\n")
             for line in lines:
                 yield line_number, None if skipping else line
@@ -166,8 +172,6 @@ class ByteReader:
         start = b""
         while len(start) < 3 and (more := stream.read1(BLOCK_BYTES)):
             start += more
-        if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise OSError("the text is UTF-16: convert it to UTF-8")
         return start.removeprefix(codecs.BOM_UTF8)
 
 
