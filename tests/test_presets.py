@@ -132,6 +132,11 @@ def test_the_smallest_gpts_have_the_proportions_of_the_smallest_berts(size, para
     assert plan(f"gpt2-{size}").parameters == parameters
 
 
+def test_no_sequence_is_longer_than_the_given_length():
+    assert max(preset_settings("bert-tiny", {"data.length": "64"}).lengths) == 64
+    assert preset_settings("bert-tiny", {"data.length": 256}).lengths == [128, 256]
+
+
 def test_a_given_warmup_overrides_published_steps():
     settings = preset_settings("electra-small", {"schedule.warmup_fraction": 0.5})
     assert settings.schedule.warmup_steps is None and settings.schedule.warmup_fraction == 0.5

@@ -275,6 +275,9 @@ def preset_settings(name: str, overrides: dict | None = None, has_teacher: bool 
     overrides = dict(overrides or {})
     if "schedule.warmup_fraction" in overrides:  # it takes precedence over a published number of warmup steps
         overrides.setdefault("schedule.warmup_steps", None)
+    if "data.length" in overrides:  # the sequences of the first part of training are not longer
+        length = configuration.with_overrides(settings.data, {"length": overrides["data.length"]}, "data.").length
+        overrides.setdefault("data.short_length", min(length, settings.data.short_length))
     settings = with_model_overrides(settings, overrides)
     configuration.refuse_unused(settings, overrides)
     return settings
