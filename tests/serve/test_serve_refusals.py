@@ -159,6 +159,17 @@ def test_inputs_without_words_are_refused(client):
     assert "no tokens that can be masked" in refusal(client, "/show/masking", 422, text="☃")
 
 
+def test_too_many_predictions_of_masks_are_refused(client):
+    message = refusal(client, "/fill-mask", 422, text="[MASK] " * 21, top_k=1000)
+    assert message.startswith("the request asks for 1000 predictions for each of 21 masks: ask for at most 2,048 masks")
+    assert "each of 2,049 masks" in refusal(client, "/fill-mask", 422, text=["[MASK] " * 683] * 3, top_k=1)
+    assert len(ask(client, "/fill-mask", text="[MASK] " * 20, top_k=1000)["masks"]) == 20
+
+
+def test_a_long_prompt_is_refused_without_an_option_of_python(client):
+    assert refusal(client, "/v1/completions", 422, model="gpt", prompt="the " * 900).endswith(": shorten it")
+
+
 def test_another_method_is_refused_with_those_that_are_allowed(client):
     found = client.get("/predict")
     assert found.status_code == 405 and found.headers["Allow"] == "POST"
@@ -174,7 +185,7 @@ def test_numbers_in_quotes_are_refused(client):
     [
         ({}, "text: Field required"),
         ({"text": 5}, "text: Input should be a valid string or Input should be a valid list"),
-        ({"text": ""}, "text: String should have at least 1 character"),
+        ({"text": ""}, "text: must not be empty"),
         ({"text": ["the [MASK]", 5]}, "text.1: Input should be a valid string"),
         ({"text": "the [MASK]", "top_k": 0}, "top_k: Input should be greater than or equal to 1"),
         (

@@ -47,7 +47,7 @@ def test_tokens_of_a_pair(tokenizer):
     assert [row[0] for row in rows] == list(range(len(encoded.ids)))
     marks = {cell.text: (cell.mark, cell.note) for cell in picture.token_rows[0].cells}
     assert marks["[UNK]"] == ("unknown", "☃") and marks["[CLS]"][0] == "special" and marks["river"] == ("", "")
-    assert [row[4] for row in rows if row[5] != "special"] == ["the", "river", "a", "☃", "bridge"]
+    assert [row[4] for row in rows if row[5] != "special token"] == ["the", "river", "a", "☃", "bridge"]
     assert "unknown" in picture.legend and picture.notes[1].startswith("1 of the tokens stands for")
     assert show_tokens(tokenizer, "☃ and ☃").notes[1].startswith("2 of the tokens stand for")
 
@@ -56,6 +56,8 @@ def test_words_in_pieces_and_korean(tokenizer):
     picture = show_tokens(tokenizer, "riverbridge")
     pieces = [cell for cell in picture.token_rows[0].cells if cell.mark == "piece"]
     assert pieces and f"{len(pieces) + 3} tokens of 1 word, from" in picture.notes[0]
+    assert [row[5] for row in picture.tables[0].rows[2:-1]] == ["continues a word"] * len(pieces)
+    assert show_tokens(tokenizer, KOREAN, language="ko").tables[0].rows[0][5] == "특수 토큰"
     said = [row[4] for row in show_tokens(tokenizer, KOREAN).tables[0].rows]
     assert "".join(said) == KOREAN.replace(" ", "")
 

@@ -194,8 +194,9 @@ class GeneratedSequence:
             self.on_text(text)
 
 
-def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> list[list[int]]:
-    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused."""
+def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool | None) -> list[list[int]]:
+    """Returns the prompts with those longer than the context truncated on the left (`slide`) or refused; None where
+    there is no such option."""
     prompts = [list(prompt[-context:]) if slide else list(prompt) for prompt in prompts]
     for i, prompt in enumerate(prompts):
         which = f"prompt {i + 1}" if len(prompts) > 1 else "the prompt"
@@ -204,9 +205,10 @@ def fit_prompts(prompts: Sequence[Sequence[int]], context: int, slide: bool) -> 
                 f"{which} is empty, and the model has no end-of-text token to start from: give at least one word"
             )
         if len(prompt) > context:
+            option = "" if slide is None else f", or use slide=True, which keeps the last {context:,}"
             raise ValueError(
                 f"{which} has {len(prompt):,} tokens, {len(prompt) - context:,} more than the model's context of "
-                f"{context:,}: shorten it, or use slide=True, which keeps the last {context:,}"
+                f"{context:,}: shorten it{option}"
             )
     return prompts
 

@@ -24,6 +24,7 @@ from hornbook.show.visualization import Visualization, show_forms, show_tokens
 
 T = TypeVar("T")
 INLINE_CHARACTERS = 20_000  # longer requests are tokenized in a thread, so that others are not held up
+MAX_PREDICTIONS = 10 * MAX_ITEMS  # of masks per request; each has the whole text
 DEEPEST = 5  # lists and objects in each other
 
 
@@ -156,6 +157,14 @@ def add_operations(app: FastAPI, server: ServerState) -> None:
     async def fill_mask(body: schemas.FillMask, request: Request) -> dict[str, Any]:
         """The likeliest tokens of each mask of a text."""
         model = server.find(body.model, "fill-mask")
+        mask = model.tokenizer.mask_token
+        num_masks = sum(text.replace("[MASK]", mask).count(mask) for text in body.texts)
+        if num_masks > MAX_ITEMS or num_masks * body.top_k > MAX_PREDICTIONS:
+            raise HTTPException(
+                422,
+                f"the request asks for {body.top_k} predictions for each of {num_masks:,} masks: ask for at most "
+                f"{MAX_ITEMS:,} masks and {MAX_PREDICTIONS:,} predictions at once",
+            )
         fill_mask = partial(model.loaded.fill_mask, top_k=body.top_k)
         masks = await server.run_request(request, model, ("fill-mask", body.top_k), body.texts, fill_mask)
         return {"model": model.name} | ({"masks": masks[0]} if isinstance(body.text, str) else {"texts": masks})

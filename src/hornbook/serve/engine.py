@@ -247,7 +247,7 @@ class GenerationEngine(Engine):
 
     def encode(self, prompts: list[str]) -> list[list[int]]:
         """The token ids of prompts; a `ValueError` if one does not fit into the context."""
-        return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=False)
+        return fit_prompts(self.model.prompt_ids(prompts), self.model.model.config.max_positions, slide=None)
 
     def submit(self, prompts: list[list[int]], config: GenerationConfig, on_text: OnText | None = None) -> Job:
         """Queues a request: `await job.future` is a list of texts per prompt."""

@@ -159,7 +159,8 @@ def validation_sentence(errors: Sequence[Any]) -> str:
         path = tuple(
             part for part in within if isinstance(part, int) or (part.isidentifier() and part not in TYPE_NAMES)
         )
-        problems.setdefault(str(field), {}).setdefault(path, {})[error["msg"]] = error["type"]
+        message = "must not be empty" if error["type"] == "string_too_short" else error["msg"]
+        problems.setdefault(str(field), {}).setdefault(path, {})[message] = error["type"]
     sentences = []
     for field, by_path in list(problems.items())[:3]:
         path = max(by_path, key=len)  # what is wrong with an item says more than that a list is not a text

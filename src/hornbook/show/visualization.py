@@ -116,9 +116,10 @@ def show_tokens(tokenizer: Tokenizer, text: str, pair: str | None = None, langua
         "" if part is None else parts[part][start:stop] for part, (start, stop) in zip(owners, offsets, strict=True)
     ]
     cells = token_cells(tokenizer, encoding.ids, starts, texts)
+    meanings = {mark: in_language(meaning, language) for mark, meaning in LEGEND.items()}
     columns = zip(cells, encoding.ids, encoding.type_ids, texts, strict=True)
     rows = [
-        (position, cell.text, token_id, segment, original, cell.mark)
+        (position, cell.text, token_id, segment, original, meanings.get(cell.mark, ""))
         for position, (cell, token_id, segment, original) in enumerate(columns)
     ]
     num_words = sum(start and word is not None for start, (_, word) in zip(starts, words, strict=True))

@@ -13,11 +13,12 @@ function chart(runs, width) { // training as lines, validation as dots
   const all = runs.flatMap(points), losses = all.map(point => point[1]);
   const low = Math.min(...losses), high = Math.max(...losses, low + 1e-9), last = Math.max(...all.map(point => point[0]), 1);
   const x = step => left + (width - left - 8) * step / last, y = loss => 8 + (height - bottom - 8) * (high - loss) / (high - low);
+  const digits = Math.min(4, Math.max(0, 1 - Math.floor(Math.log10(high - low)))); // that tell the labels apart
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curve", role: "img", "aria-label": `${word("loss")}, ${word("step")}` });
   for (let i = 0; i <= 4; i++) {
     const loss = low + (high - low) * i / 4, step = last * i / 4;
     drawn.append(svg("line", { x1: left, x2: width - 8, y1: y(loss), y2: y(loss), class: "rule" }),
-      svg("text", { x: left - 6, y: y(loss) + 4, "text-anchor": "end" }, loss.toPrecision(3)),
+      svg("text", { x: left - 6, y: y(loss) + 4, "text-anchor": "end" }, loss.toFixed(digits)),
       svg("text", { x: x(step), y: height - 8, "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, Math.round(step).toLocaleString()));
   }
   for (const run of runs) {

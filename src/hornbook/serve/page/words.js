@@ -14,7 +14,7 @@ export const WORDS = {
     tag: ["Tag", "Names and other entities in a text."],
     detect: ["Replaced words", "Change a word of a sentence: the model marks words that look out of place."],
     similar: ["Similar", "Which texts, one per line, are closest in meaning to the first?"],
-    generate: ["Write on", "The model continues your text. Examples before it show what you want."],
+    generate: ["Generate", "The model continues your text. Examples before it show what you want."],
     tokens: ["Tokens", "The pieces of a text, as the model reads them."],
     masking: ["Masking", "A text as pre-training masks it, several times."],
     replaced: ["ELECTRA", "Masked, generated, judged: a generator fills in masks, a discriminator finds what was replaced."],
@@ -33,7 +33,7 @@ export const WORDS = {
     noneTicked: "No run is ticked. Tick one in the table to see its curve.", linesAndDots: "Lines: training. Dots: validation.",
     runName: "run", what: "what", state: "state", step: "step", loss: "loss", result: "result", speed: "tokens/s",
     finished: "finished", running: "running", stopped: "stopped", unreadable: "unreadable",
-    samples: "Masked words in held-out sentences", sentence: "sentence, with the masked word", predictions: "predictions", firstRight: "right at first place:",
+    samples: "Masked words in held-out sentences", sentence: "sentence, with the masked word", predictions: "predictions", firstRight: "first prediction right:",
     shots: "Examples", input: "Input", output: "Output", add: "Add an example", remove: "Remove the example", sign: "Between input and output",
     whole: "What the model reads", empty: "The model wrote nothing: it ended at once.",
     examples: {
