@@ -64,6 +64,9 @@ def test_text_classification_is_that_of_transformers(runs):
     assert [each["label"] for each in ours("the river", top_k=None)] == [
         each["label"] for each in theirs("the river", top_k=None)
     ]
+    for top_k in (1, 2, None):
+        several = [[each["label"] for each in best] for best in ours(TEXTS[:3], top_k=top_k)]
+        assert several == [[each["label"] for each in best] for best in theirs(TEXTS[:3], top_k=top_k)]
     pair = ours({"text": "the river", "text_pair": "a lantern"})
     assert pair[0]["score"] == pytest.approx(theirs({"text": "the river", "text_pair": "a lantern"})["score"], abs=1e-5)
 
@@ -106,6 +109,8 @@ def test_inputs_without_text(runs):
         classify("")
     with pytest.raises(ValueError, match=r"^input 2 of 2 has no words"):
         classify(["the river", " "])
+    with pytest.raises(ValueError, match=r"^input 1 \(None\) is invalid: this model takes a text"):
+        classify(None)
     with pytest.raises(ValueError, match=r"^input 1 of 1 has no words"):
         pipeline("question-answering", runs / "answers")(question="the garden", context="")
     assert pipeline("ner", runs / "tags")("") == []

@@ -5,9 +5,9 @@ fill("Paris is the [MASK] of France.")[0]["token_str"]
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -139,17 +139,18 @@ def feature_extraction(model: LoadedModel, inputs: str | Sequence[str], truncati
     return features[0] if isinstance(inputs, str) else features
 
 
-def text_classification(predictor: Predictor, inputs: Any, top_k: int | None = 1) -> list:
-    """A text, a pair ({text, text_pair}) or a list of these: [{label, score}], with the `top_k` best labels each; None
-    for all."""
-    is_single = isinstance(inputs, str | dict)
+def text_classification(predictor: Predictor, inputs: Any, top_k: int | Literal["best"] | None = "best") -> list:
+    """A text, a pair ({text, text_pair}) or a list of these: the `best` label of each, in one list; for a number, or
+    None for all, a list of the `top_k` best labels of each. A label is {label, score}."""
+    is_single = isinstance(inputs, str | dict) or not isinstance(inputs, Iterable)
+    num_labels = 1 if top_k == "best" else top_k
     labels = []
     for prediction in predictor.predict_all([_pair(item) for item in ([inputs] if is_single else inputs)]):
-        best = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])[:top_k]
+        best = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])[:num_labels]
         labels.append([{"label": label, "score": score} for label, score in best])
     if is_single:
         return labels[0]
-    return [best[0] for best in labels] if top_k == 1 else labels
+    return [best[0] for best in labels] if top_k == "best" else labels
 
 
 def _pair(item: Any) -> Any:
