@@ -53,6 +53,9 @@ def test_link(hornbook, graph_folder, tmp_path):
     assert [len(row["mentions"]) for row in rows] == [1, 0]
     again = hornbook("graph", "link", graph_folder, tmp_path / "a.txt", "--out", tmp_path / "out.jsonl")
     assert again.status == 2 and "--overwrite" in again.error
+    (tmp_path / "b.csv").write_text("nr,review\n1,a plant\n")
+    error = hornbook("graph", "link", graph_folder, tmp_path / "b.csv").error
+    assert "(there are: nr, review); give the text column with --text-column" in error
     assert "give either files of texts or --text" in hornbook("graph", "link", graph_folder).error
     assert "plant" in hornbook("graph", "link", graph_folder, tmp_path / "a.txt").stdout
 

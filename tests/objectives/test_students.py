@@ -192,8 +192,10 @@ def test_a_student_that_equals_its_teacher_has_nothing_to_learn():
 
 def test_what_does_not_fit_is_refused_with_the_fix():
     student, teacher = encoder(Bert, 0), teacher_of(num_heads=4)
-    with pytest.raises(ValueError, match=r"cannot be matched one by one: set model\.num_heads=4"):
+    with pytest.raises(ValueError, match=r"cannot be matched one by one: set model\.num_heads=4, or"):
         corpus_objective(StageRecipe((Match("attention", "mse"),)), student, teacher)
+    with pytest.raises(ValueError, match=r"set model\.num_heads=4 and model\.width=16, or"):
+        corpus_objective(StageRecipe((Match("attention", "mse"),)), encoder(Bert, 0, width=18), teacher)
     with pytest.raises(ValueError, match="student-to-teacher"):
         corpus_objective(StageRecipe((Match("hidden", "mse"),)), student, teacher)
     left = encoder(Bert, 0, direction="causal")

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from hornbook.data.problems import Problem, Problems
-from hornbook.data.readers import Document, FileReader
+from hornbook.data.readers import Document, FileReader, no_documents
 from hornbook.data.sources import find_sources, format_of
 from hornbook.files import replacing
 from hornbook.graph.graph import Graph
@@ -86,7 +86,7 @@ def link_entities_in_files(
                 text = next(linked) if document.mentions is None else _with_links(document, graph)
                 yield PlacedText(path, document.place, text, document.mentions is not None)
     if is_empty:
-        raise ValueError(f"no text could be read from {', '.join(paths)}")
+        raise ValueError(no_documents(problems))
 
 
 def _documents(path: str, text_column: str | None, problems: Problems) -> Iterator[Document]:

@@ -343,10 +343,12 @@ def _check_matches(matches: dict[str, Match], student: TransformerConfig, teache
                 f"their attention cannot be matched: set objective.without={match.quantity}"
             )
         if match.heads == "each" and student.num_heads != teacher.num_heads:
+            width = max(1, student.width // teacher.num_heads) * teacher.num_heads
+            with_width = "" if width == student.width else f" and model.width={width}"
             raise ValueError(
                 f"the {student.num_heads} heads of the student and the {teacher.num_heads} of the teacher cannot be "
-                f"matched one by one: set model.num_heads={teacher.num_heads} or objective.without={match.quantity}, "
-                "or use a recipe with heads=mean or heads=NUMBER"
+                f"matched one by one: set model.num_heads={teacher.num_heads}{with_width}, or "
+                f"objective.without={match.quantity}, or use a recipe with heads=mean or heads=NUMBER"
             )
         if match.heads.isdigit() and (student.width % int(match.heads) or teacher.width % int(match.heads)):
             raise ValueError(f"heads={match.heads} does not divide both widths, {student.width} and {teacher.width}")
