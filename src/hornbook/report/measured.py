@@ -63,7 +63,8 @@ def how_measured(record: dict) -> list[str]:
     lines = [
         f"Latency: one input at a time on {cores}, {record['rounds']} interleaved rounds, without tokenization. "
         f"Throughput: batches of {record['batch_size']} inputs. Inputs: {timed}. {devices}.",
-        "FLOPs: of the forward pass, per input, two per multiply-add. Speedup and score kept: relative to the first model.",
+        "FLOPs: of the forward pass of an input, two per multiply-add. Speedup and score kept: relative to the first "
+        "model.",
     ]
     if has_scores(record):
         where = f"{record['task']}, {formatting.split_label(record['split'], record.get('data'))}"
