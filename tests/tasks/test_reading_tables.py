@@ -153,6 +153,21 @@ def test_nested_rows_are_refused_with_what_to_do():
     assert read("multi-label", rows, label="note").labels == ("label",)  # classes with 0 and 1
 
 
+def test_spaces_between_delimiters_and_quotes(tmp_path):
+    rows = "".join(f'{n}, "well, a ""b"" {n}", {"xy"[n % 2]}\n' for n in range(20))
+    (tmp_path / "a.csv").write_text("id, text, label\n" + rows)
+    data = read("classification", tmp_path / "a.csv")
+    assert data.labels == ("x", "y") and data.splits["train"][0].text.startswith('well, a "b" ')
+    assert "comma, spaces before quotes (detected" in data.messages[0] and not data.problems.to_dict()
+
+
+def test_another_delimiter_has_to_be_given(tmp_path):
+    (tmp_path / "a.csv").write_text("text^label\n" + "".join(f"a b {n}^{'xy'[n % 2]}\n" for n in range(20)))
+    with pytest.raises(ValueError, match=r"one column only \(text\^label\).* delimiter= if the columns are separated"):
+        read("classification", tmp_path / "a.csv")
+    assert read("classification", tmp_path / "a.csv", delimiter="^").labels == ("x", "y")
+
+
 def test_a_file_without_column_names(tmp_path):
     write(tmp_path, pairs__csv="a b,c d,1.0\ne f,g h,2.5\n")
     with pytest.raises(ValueError, match=r"the first row looks like data \(a b, c d, 1.0\); put a row of column names"):

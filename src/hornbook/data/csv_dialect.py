@@ -21,16 +21,23 @@ class Dialect:
     delimiter: str = ","
     quote: str = '"'
     escape: str | None = None  # None: a quote inside a quoted field is doubled
+    skips_space: bool = False  # after a delimiter, as in: 1, "A text"
 
     @property
     def options(self) -> dict:
         escape = {"escapechar": self.escape, "doublequote": self.escape is None}
-        return {"delimiter": self.delimiter, "quotechar": self.quote, **escape}
+        return {
+            "delimiter": self.delimiter,
+            "quotechar": self.quote,
+            "skipinitialspace": self.skips_space,
+            **escape,
+        }
 
     def described(self) -> str:
         traits = [f"delimiter {DELIMITERS.get(self.delimiter) or repr(self.delimiter)}"]
         traits += [f"quote character {self.quote}"] if self.quote != '"' else []
         traits += ["quotes escaped by a backslash"] if self.escape else []
+        traits += ["spaces before quotes"] if self.skips_space else []
         return ", ".join(traits)
 
 
@@ -54,8 +61,13 @@ def detected(text: str, delimiter: str, *, is_given: bool = False) -> Dialect:
         delimiters = [each for each in (delimiter, *DELIMITERS) if each in header] or delimiters
     plain = [Dialect(each) for each in dict.fromkeys(delimiters)]
     escaped = [replace(dialect, escape="\\") for dialect in plain if any('\\"' in line for line in sample)]
+    spaced = [
+        replace(dialect, skips_space=True)
+        for dialect in plain
+        if dialect.delimiter != "\t" and any(f'{dialect.delimiter} "' in line for line in sample)
+    ]
     single = [replace(dialect, quote="'") for dialect in plain if _is_single_quoted(header, dialect.delimiter)]
-    return max([*plain, *escaped, *single], key=lambda dialect: _regularity(sample, dialect))  # the first on ties
+    return max([*plain, *escaped, *spaced, *single], key=lambda dialect: _regularity(sample, dialect))  # the first on ties
 
 
 def _is_single_quoted(header: str, delimiter: str) -> bool:
@@ -64,12 +76,13 @@ def _is_single_quoted(header: str, delimiter: str) -> bool:
 
 def _regularity(sample: list[str], dialect: Dialect) -> float:
     """The fraction of records that have as many fields as the header, minus the fraction with unbalanced quotes; single
-    quotes left around all column names count as one unbalanced record."""
+    quotes left around all column names count as one unbalanced record, and so does a field that begins with ` "`."""
     bad_quotes: list[str] = []
     rows = [fields for _, fields in csv_records(sample, dialect, lambda place, _: bad_quotes.append(place)) if fields]
     if not rows:
         return 0.0
     num_odd = len(bad_quotes) + all(name[:1] == name[-1:] == "'" for name in rows[0])
+    num_odd += sum(any(field.startswith(' "') for field in fields) for fields in rows)
     return (sum(len(fields) == len(rows[0]) for fields in rows) - num_odd) / len(rows)
 
 
