@@ -67,7 +67,8 @@ def detected(text: str, delimiter: str, *, is_given: bool = False) -> Dialect:
         if dialect.delimiter != "\t" and any(f'{dialect.delimiter} "' in line for line in sample)
     ]
     single = [replace(dialect, quote="'") for dialect in plain if _is_single_quoted(header, dialect.delimiter)]
-    return max([*plain, *escaped, *spaced, *single], key=lambda dialect: _regularity(sample, dialect))  # the first on ties
+    dialects = [*plain, *escaped, *spaced, *single]
+    return max(dialects, key=lambda dialect: _regularity(sample, dialect))  # the first on ties
 
 
 def _is_single_quoted(header: str, delimiter: str) -> bool:

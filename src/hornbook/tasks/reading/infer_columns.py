@@ -309,8 +309,8 @@ def _unclear_column_error(table: RowTable, role: str, candidates: list[Column]) 
         return ValueError(f"{table.file} looks like questions in SQuAD's format: read it with task='spans'")
     if role == "label" and len(table.columns) == 1 and headerless_error(table) is None:
         return ValueError(
-            f"{table.file} has one column only ({table.column_list}): add a column of labels, or give delimiter= if the "
-            "columns are separated by another character (to pre-train on the texts, build a corpus of them)"
+            f"{table.file} has one column only ({table.column_list}): add a column of labels, or give delimiter= if "
+            "the columns are separated by another character (to pre-train on the texts, build a corpus of them)"
         )
     table.refuse_objects(table.columns)
     return headerless_error(table) or ValueError(
