@@ -1,6 +1,7 @@
 """A person's own tables, their columns guessed."""
 
 import csv
+import gzip
 import json
 import time
 
@@ -321,8 +322,12 @@ def test_a_column_file_names_its_task(tmp_path):
 
 def test_a_file_whose_format_is_not_in_its_name_says_what_to_do(tmp_path):
     (tmp_path / "a.txt").write_text("id\tdocument\tlabel\n1\tgood\t1\n")
-    with pytest.raises(ValueError, match=r"a.txt could be of several formats: rename .* to .tsv, .* task='tagging'"):
+    several = r"a.txt could be of several formats: rename .* to .tsv, .* task='tagging' .* plain text, build a corpus"
+    with pytest.raises(ValueError, match=several):
         read("classification", tmp_path / "a.txt")
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"text,label\na,b\n"))
+    with pytest.raises(ValueError, match=r"a\.csv\.gz is compressed: decompress it first"):
+        read("classification", tmp_path / "a.csv.gz")
     articles = {"data": [{"title": name, "paragraphs": []} for name in "abcd"]}
     (tmp_path / "b.json").write_text(json.dumps(articles))
     with pytest.raises(ValueError, match=r"b.json looks like questions in SQuAD's format: .* task='spans'"):

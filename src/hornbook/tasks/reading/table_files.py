@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from hornbook.data.csv_dialect import DELIMITERS, Dialect, Record, csv_records, detected, is_plain, plain_records
+from hornbook.data.sources import COMPRESSIONS
 from hornbook.extras import import_extra
 from hornbook.tasks.reading.cells import is_missing
 from hornbook.tasks.reading.reader import Reader
@@ -93,7 +94,11 @@ def _open_table(path: Path, reader: Reader, num_bytes: int) -> _OpenTable:
         if suffix == ".txt":
             raise ValueError(
                 f"{path} could be of several formats: rename a table separated by tabs to .tsv, or name the task, such "
-                "as task='tagging' for a word and its tag on each line"
+                "as task='tagging' for a word and its tag on each line (to pre-train on plain text, build a corpus)"
+            )
+        if suffix in COMPRESSIONS:
+            raise ValueError(
+                f"{path} is compressed: decompress it first (only the texts of a corpus may be compressed)"
             )
         raise ValueError(f"{path} has an unknown format: convert it to one of {', '.join(TABLE_SUFFIXES)}")
     if suffix == ".parquet":
