@@ -1,5 +1,5 @@
 """Device selection; memory, speed and inference precision of a device; and contexts in which a model runs: eagerly, in
-evaluation mode, or on a side stream to warm up kernels before a CUDA graph."""
+evaluation mode, with its GPU as the current one, or on a side stream to warm up kernels before a CUDA graph."""
 
 import os
 import re
@@ -100,6 +100,12 @@ def refuse_beyond_memory(num_bytes: float, device: str | torch.device, subject: 
     with "need" or "needs"."""
     if num_bytes > (total := memory_of(device)):
         raise ValueError(f"{subject} {num_bytes / GIB:,.1f} GiB, but {device} has {total / GIB:,.1f} GiB: {advice}")
+
+
+def current_gpu(device: torch.device) -> AbstractContextManager:
+    """Context in which a GPU is the current one, on which Triton launches its kernels and CUDA graphs are captured:
+    otherwise that is the first GPU, wherever the tensors are."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager

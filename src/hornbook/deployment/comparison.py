@@ -278,7 +278,7 @@ def _add_times(
 def _answer_on_gpu(model: MeasuredModel, batch: Batch, device: str, _: int) -> None:
     with inference_autocast(device):
         model.outputs(batch.to(device))
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
 
 
 def _add_relative(rows: list[dict]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hornbook.batch import Batch, Tokens, pack
-from hornbook.devices import refuse_beyond_memory, warm_up_on_side_stream
+from hornbook.devices import current_gpu, refuse_beyond_memory, warm_up_on_side_stream
 from hornbook.models.gpt import Gpt
 from hornbook.nn.kv_cache import CachePositions, KeyValueCache, cache_dtype
 from hornbook.nn.single_token import SingleTokenBlock, runs_on_numpy
@@ -83,7 +83,8 @@ class DecodingState:
         assert len(ids_N) == len(self.rows_N)
         self.ids_N.copy_(ids_N)
         if self.cuda_graph is None:
-            self._capture()
+            with current_gpu(self.device):
+                self._capture()
         self.cuda_graph.replay()
         return self.logits_NV
 

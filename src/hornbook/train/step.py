@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hornbook.batch import Batch
+from hornbook.devices import current_gpu
 from hornbook.train.cuda_graphs import CapturedSteps, round_up
 from hornbook.train.objective import Objective, StepInputs, TrainingModule
 from hornbook.train.optimizer import set_learning_rate
@@ -89,7 +90,8 @@ class Stepper:
         """One update on a batch. If memory runs out, repeats the step with micro-batches of half the size."""
         # All ranks must stop at the same number of tokens, and their longest sequences differ.
         max_length = batch.max_length if self.ranks.size == 1 else 1
-        return self.retry_on_oom(max_length, lambda: self._train_step(batch, batch_number, lr))
+        with current_gpu(self.runtime.device):
+            return self.retry_on_oom(max_length, lambda: self._train_step(batch, batch_number, lr))
 
     def retry_on_oom(self, max_length: int, compute: Callable[[], Result]) -> Result:
         """Returns `compute()`. Whenever memory runs out, halves `micro_tokens` (at least `max_length`) and retries."""

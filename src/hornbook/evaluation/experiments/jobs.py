@@ -304,13 +304,14 @@ class PeakMemory:
 
     def __enter__(self) -> "PeakMemory":
         release_memory()  # memory of earlier work does not count
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
+        for gpu in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(gpu)
         self.is_reset = _reset_peak()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if torch.cuda.is_available() and (peak := torch.cuda.max_memory_allocated()):
+        gpus = range(torch.cuda.device_count())
+        if peak := max(map(torch.cuda.max_memory_allocated, gpus), default=0):
             self.bytes, self.kind = peak, "tensors on the device"
         elif self.is_reset:
             line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
