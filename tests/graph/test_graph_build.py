@@ -118,6 +118,14 @@ def test_a_heading_and_another_encoding(tmp_path):
     assert manifest["problems"]["bad_triple"]["examples"][0]["detail"] == "no head"
 
 
+def test_quoted_fields_may_be_long_and_open_quotes_are_read_literally(tmp_path):
+    long = "y" * 200_000  # more than the limit of the csv module
+    (tmp_path / "a.csv").write_text(f'head,relation,tail\n"Paris, France",is,"{long}"\nq,"open,w\n')
+    manifest = build_graph(tmp_path / "a.csv", tmp_path / "graph")
+    assert Graph(tmp_path / "graph").entities == ["Paris, France", long]
+    assert {kind: each["count"] for kind, each in manifest["problems"].items()} == {"bad_quotes": 1, "bad_triple": 1}
+
+
 def test_duplicates_and_loops(graph):
     problems = graph.manifest["problems"]
     assert problems["duplicate_edge"]["count"] == 1

@@ -1,7 +1,6 @@
 """Reads triples (head, relation, tail) and entity names from files: tables, JSON lines, ConceptNet 4 and 5, T-REx facts
 and JSON files of names. A row that cannot be read is a `Problem` with its place; the rows around it are kept."""
 
-import csv
 import json
 import math
 import re
@@ -9,6 +8,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hornbook.data.csv_dialect import Dialect, csv_records
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.sources import ByteReader, format_of
 from hornbook.data.text_encoding import UTF_8, encoding_of
@@ -168,8 +168,15 @@ def _table_rows(
 ) -> Iterator[tuple[str, dict]]:
     separator = "," if kind == ".csv" else "\t"
     names: Sequence[str] | None = None
+    place = ""
+
+    def note_bad_quotes(_: str, error: str) -> None:
+        into.problems.add(Problem("bad_quotes", path, place, error))
+
     for place, line in _lines(path, into.problems):
-        fields = next(csv.reader([line])) if separator == "," and '"' in line else line.split(separator)
+        fields = line.split(separator)
+        if kind == ".csv" and '"' in line:
+            _, fields = next(csv_records([line], Dialect(), note_bad_quotes))
         if names is None:  # the first line
             heading = [COLUMN_OF.get(field.strip().lower(), field) for field in fields]
             if set(COLUMNS[:3]) <= set(heading):
