@@ -30,6 +30,19 @@ def tickets(num=30):
     ]
 
 
+def test_the_file_is_closed_after_reading(tmp_path, monkeypatch):
+    openpyxl, books = pytest.importorskip("openpyxl"), []
+    open_book = openpyxl.load_workbook
+
+    def load_workbook(*arguments, **options):
+        books.append(open_book(*arguments, **options))
+        return books[-1]
+
+    monkeypatch.setattr(openpyxl, "load_workbook", load_workbook)
+    read("classification", workbook(tmp_path / "tickets.xlsx", ("text", "label"), *[("a b", "c"), ("d e", "f")] * 4))
+    assert books[0]._archive.fp is None
+
+
 def test_a_table_of_excel(tmp_path):
     rows = tickets()
     path = workbook(tmp_path / "tickets.xlsx", (), ("ID", "Ticket text", "Team", "Opened"), *rows, other=["notes"])

@@ -269,9 +269,9 @@ def _open_excel(path: Path, reader: Reader) -> _OpenTable:
     openpyxl = import_extra("openpyxl", "excel", f"{path} needs")
     reader.files.append(str(path))
     try:
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheet = book.worksheets[0]
-        cells = list(sheet.iter_rows(values_only=True))
+        with contextlib.closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            sheet = book.worksheets[0]
+            cells = list(sheet.iter_rows(values_only=True))
     except (zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as Excel ({error}): save it again as .xlsx, or as .csv") from None
     if len(book.worksheets) > 1:
