@@ -26,6 +26,7 @@ from hornbook.objectives.similarity import (
     in_batch_losses,
     relation_losses,
 )
+from hornbook.runs.finetuning import inputs
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds.similarity import Similarity
 from hornbook.tasks.reading.read import read
@@ -269,6 +270,19 @@ def test_a_student_learns_the_similarities_of_its_teacher(form, model, learned, 
         )
 
     assert distance(tmp_path / "student") < 0.5 * distance(model)
+
+
+def test_the_teacher_is_on_the_device_of_the_run(model, learned, tmp_path, monkeypatch):
+    devices = []
+
+    def load(folder, device="auto"):
+        devices.append(device)
+        return hornbook.load(folder, device=device)
+
+    monkeypatch.setattr(inputs, "load", load)
+    overrides = {"task.embedding_teacher": str(learned.out), "runtime.device": "cpu"}
+    trained(model, DATA["pairs"][:20], tmp_path / "student", epochs=1, overrides=overrides)
+    assert devices == ["cpu"]
 
 
 def test_a_teacher_is_refused_where_it_is_not_used(model, tmp_path):

@@ -44,6 +44,7 @@ from hornbook.tasks.task import RegisteredTask, Task
 from hornbook.text.task_tokens import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.randomness import sample_of, seed_of
+from hornbook.train.runtime import choose_runtime
 
 SIMCSE_DROPOUT = 0.02  # the 0.1 of Gao et al. 2021 harms a model that was pre-trained without dropout (RESULTS.md)
 
@@ -139,9 +140,9 @@ class FinetuneInputs(LabelledTask):
             return encoded
         texts = [text for example in self.train_examples for text in padded_texts(example, encoded.group_size)]
         unique = list(dict.fromkeys(texts))
-        vectors = dict(
-            zip(unique, load(self.settings.task.embedding_teacher).embed(unique, normalize=True), strict=True)
-        )
+        device = choose_runtime(self.settings.runtime, 0.0).device
+        teacher = load(self.settings.task.embedding_teacher, device=str(device))
+        vectors = dict(zip(unique, teacher.embed(unique, normalize=True), strict=True))
         return replace(encoded, labels=np.stack([vectors[text] for text in texts]))
 
     @cached_property
