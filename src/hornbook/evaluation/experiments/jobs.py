@@ -304,8 +304,9 @@ class PeakMemory:
 
     def __enter__(self) -> "PeakMemory":
         release_memory()  # memory of earlier work does not count
-        for gpu in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(gpu)
+        if torch.cuda.is_initialized():  # otherwise there is no peak yet, and torch refuses
+            for gpu in range(torch.cuda.device_count()):
+                torch.cuda.reset_peak_memory_stats(gpu)
         self.is_reset = _reset_peak()
         return self
 
