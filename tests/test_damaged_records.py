@@ -16,6 +16,8 @@ from hornbook.report.info import describe
 from hornbook.report.page import write_report
 from hornbook.runs.finetuning import record as finetuned
 from hornbook.runs.pretraining import record as pretrained
+from hornbook.tasks.overlap import TRAINING_TEXTS, in_training_texts
+from hornbook.tasks.records import TextExample
 from hornbook.tasks.spec import load_task
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.train.checkpoint import Checkpoints, read_checkpoint
@@ -170,3 +172,10 @@ def test_pages_and_descriptions(run, place, value):
             use()
         except ValueError as error:
             assert str(run) in str(error)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"text"])
+def test_the_training_texts_of_a_run(tmp_path, content):
+    (tmp_path / TRAINING_TEXTS).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{TRAINING_TEXTS} is damaged .*: remove it to score without this check"):
+        in_training_texts(tmp_path, [TextExample("0", "a text")])
