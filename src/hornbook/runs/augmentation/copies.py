@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from hornbook.batch import length_batches, pack
+from hornbook.devices import device_of
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.load import load
 from hornbook.inference.loaded_model import BATCH_TOKENS
@@ -148,7 +149,7 @@ class WordFilling:
         batch = pack([copy.ids for copy in masked], [copy.segments for copy in masked])
         indices_K = torch.from_numpy(batch.offsets_host[:-1] + np.array([copy.position for copy in masked]))
         batch.ids_T[indices_K] = self.tokenizer.mask_id
-        device = next(self.masked_lm.parameters()).device
+        device = device_of(self.masked_lm)
         self.num_tokens += batch.num_tokens
         with self.autocast():
             x_TD = self.masked_lm(batch.to(device))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hornbook import config as configuration
 from hornbook.batch import Batch, part_bounds
+from hornbook.devices import device_of
 from hornbook.lifecycle.run_folder import Log
 from hornbook.models.distillation_pair import DistillationPair
 from hornbook.models.flops import model_flops_per_token, shape_of
@@ -212,7 +213,7 @@ def with_teacher(
     pair = pair_for(recipe, student, teacher.model)
     pair.initialize_projections(torch.Generator().manual_seed(seed_of(seed, "projections")))
     pair.adopt_projections(projections or {})
-    pair.to(next(student.parameters()).device)
+    pair.to(device_of(student))
     configs = label_objective.head_config, recipe, student.config, teacher.model.config
     return pair, TaskDistillation(label_objective, *configs, cache)
 
