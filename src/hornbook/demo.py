@@ -12,7 +12,6 @@ Each step is a `hornbook` command, which is printed before it runs.
 
 import argparse
 import ast
-import json
 import re
 import shlex
 import sys
@@ -21,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hornbook.files import read_json, write_text
+from hornbook.files import read_json, write_json_lines
 from hornbook.interop.hub import BUILTIN_MODELS
 from hornbook.terminal import log, log_console, print_result, table
 
@@ -117,7 +116,7 @@ def _finetune(home: Path) -> None:
 
 def _train_from_scratch(home: Path, minutes: str) -> None:
     documents = [text for text in built_in_documents() if len(text) >= SHORTEST_DOCUMENT]
-    write_text(home / "python.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in documents))
+    write_json_lines(home / "python.jsonl", ({"text": text} for text in documents))
     characters = sum(map(len, documents)) / 1e6
     text, vocabulary, corpus, run = (str(home / name) for name in ("python.jsonl", "vocabulary", "corpus", "run"))
     _explain(f"3. A tiny model from scratch, on {characters:.1f} million characters of Python's own documentation.")

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,12 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def write_json_lines(path: Path, rows: Iterable[Any]) -> None:
+    """Writes one row per line. `rows` may be an iterator: they are never all in memory."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
 def read_json(path: Path, kind: type = dict) -> Any:
     """The JSON object (or list, if `kind` is list) in a file; a `ValueError` that names the file if it holds none."""
     try:
@@ -208,6 +214,11 @@ def write_tensors(path: Path, tensors: dict, metadata: dict[str, str] | None = N
 def sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_of(content: object) -> str:
+    """The sha256 of a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def hard_link_files(source: Path, target: Path, pattern: str = "*", excluded: Collection[str] = ()) -> None:

@@ -98,8 +98,9 @@ def graph_link(
 ) -> None:
     """Find the entities that texts mention, with position, entity and score."""
     from hornbook.data.problems import Problems
+    from hornbook.files import write_json_lines
     from hornbook.graph.graph import Graph
-    from hornbook.graph.linked_texts import LinkCounts, PlacedText, link_entities_in_files, write_linked
+    from hornbook.graph.linked_texts import LinkCounts, PlacedText, link_entities_in_files
 
     if (text is None) == (not texts):
         raise ValueError("give either files of texts or --text 'a text'")
@@ -114,7 +115,7 @@ def graph_link(
             linked = link_entities_in_files(opened, texts, text_column=text_column, problems=problems)
         linked = counts.count(linked, on_progress=show)
         if out is not None:
-            write_linked(linked, out)
+            write_json_lines(out, (row.to_dict() for row in linked))
         elif wants_json():
             rows = [row.to_dict() for row in linked]
         else:

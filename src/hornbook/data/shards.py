@@ -8,8 +8,6 @@ A corpus that is linked to a graph has two more:
 entity_tokens  first token of each mention      entity_ids   number of its entity in the graph
 """
 
-import hashlib
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from hornbook.config import checked
-from hornbook.files import read_json, refusing_damage, replacing, sha256
+from hornbook.files import hash_of, read_json, refusing_damage, replacing, sha256
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
@@ -64,11 +62,6 @@ def read_manifest(folder: Path) -> dict:
 def content_fingerprint(tokenizer_fingerprint: str, shards: list[dict]) -> str:
     """The identity of a corpus: a hash of the hashes of its tokenizer and shard files."""
     return hash_of([tokenizer_fingerprint, [shard["sha256"] for shard in shards]])
-
-
-def hash_of(content: object) -> str:
-    """The sha256 of a value that JSON can hold."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def refuse_other_format(file: Path, manifest: dict, version: int, what: str) -> None:

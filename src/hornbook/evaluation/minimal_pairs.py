@@ -11,11 +11,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from hornbook.devices import inference_autocast
-from hornbook.files import replacing
+from hornbook.files import write_json_lines
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.load import load
 from hornbook.inference.loaded_model import LoadedModel
@@ -107,7 +108,7 @@ def minimal_pairs(
         log_probabilities.append((pair, good, max(bad)))
         are_right.setdefault(pair.paradigm, []).append(good > max(bad))
     if out is not None:
-        _write(Path(out), log_probabilities)
+        write_json_lines(Path(out), starmap(_row, log_probabilities))
     paradigms = {name: _accuracy(of_paradigm) for name, of_paradigm in are_right.items()}
     definition = " + ".join(reader.score_definition(within_word) for reader in readers)
     return MinimalPairs(definition, paradigms, mean_of(paradigms.values()), log_probabilities)
@@ -210,10 +211,8 @@ def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:
     return Accuracy(sum(each.num_pairs for each in accuracies), mean, max(0.0, mean - margin), min(1.0, mean + margin))
 
 
-def _write(file: Path, log_probabilities: Sequence[tuple[MinimalPair, float, float]]) -> None:
-    with replacing(file) as temporary, open(temporary, "w", encoding="utf-8") as opened:
-        for pair, good, bad in log_probabilities:
-            values = {"paradigm": pair.paradigm, "sentence_good": pair.good, "sentence_bad": pair.bad}
-            values |= {"context": pair.context, "others": pair.others} if pair.context else {}
-            values |= {"log_probability_good": good, "log_probability_bad": bad, "is_right": good > bad}
-            opened.write(json.dumps(values, ensure_ascii=False) + "\n")
+def _row(pair: MinimalPair, good: float, bad: float) -> dict[str, Any]:
+    """A line of the file of log-probabilities."""
+    row = {"paradigm": pair.paradigm, "sentence_good": pair.good, "sentence_bad": pair.bad}
+    row |= {"context": pair.context, "others": pair.others} if pair.context else {}
+    return row | {"log_probability_good": good, "log_probability_bad": bad, "is_right": good > bad}

@@ -10,9 +10,9 @@ import numpy as np
 
 from hornbook import __version__
 from hornbook.data.problems import Problem, Problems
-from hornbook.data.shards import MANIFEST, hash_of, write_array
+from hornbook.data.shards import MANIFEST, write_array
 from hornbook.data.sources import Source, format_of
-from hornbook.files import replacing, sha256, write_json
+from hornbook.files import hash_of, replacing, sha256, write_json
 from hornbook.graph.graph import ARRAYS, FILES, FORMAT_VERSION, read_manifest
 from hornbook.graph.triples import (
     COLUMNS,

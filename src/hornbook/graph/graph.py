@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hornbook.config import checked, did_you_mean
-from hornbook.data.shards import MANIFEST, hash_of, map_array, refuse_changed, refuse_other_format
-from hornbook.files import read_json, refusing_damage
+from hornbook.data.shards import MANIFEST, map_array, refuse_changed, refuse_other_format
+from hornbook.files import hash_of, read_json, refusing_damage
 from hornbook.graph.paths import MAX_HOPS, Adjacency, PathArrays, find_paths
 from hornbook.graph.triples import OPAQUE
 from hornbook.text.lemmas import base_form, normalized

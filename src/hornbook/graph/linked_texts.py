@@ -3,7 +3,6 @@
 Rows of JSON lines may be linked already (`data/linked_rows.py` lists the forms); such links are kept.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,7 +11,6 @@ from pathlib import Path
 from hornbook.data.problems import Problem, Problems
 from hornbook.data.readers import Document, FileReader, no_documents
 from hornbook.data.sources import find_sources, format_of
-from hornbook.files import replacing
 from hornbook.graph.graph import Graph
 from hornbook.graph.linking import LinkedText, Mention
 
@@ -52,12 +50,6 @@ class LinkCounts:
             yield text
             if self.texts % BATCH == 0:
                 on_progress("texts linked", self.texts)
-
-
-def write_linked(texts: Iterable[PlacedText], path: Path) -> None:
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for text in texts:
-            file.write(json.dumps(text.to_dict(), ensure_ascii=False) + "\n")
 
 
 def link_entities_in_files(

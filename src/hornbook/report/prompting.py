@@ -1,7 +1,6 @@
 """A prompted task, from its `scores.json` and predictions, also while some are missing: its description, and its report
 page with the score by number of examples in the prompt, baselines, and some questions with their answers."""
 
-from itertools import islice
 from pathlib import Path
 
 from hornbook.files import read_json, read_json_if_exists, read_json_lines
@@ -33,7 +32,7 @@ def write_prompted_page(folder: Path) -> Path:
         warning=degenerate_note(scores),
         plot=image,
         table=score_table(scores),
-        samples={file.stem: list(islice(read_json_lines(file), NUM_SAMPLES)) for file in files},
+        samples={file.stem: read_json_lines(file)[:NUM_SAMPLES] for file in files},
     )
 
 

@@ -7,8 +7,6 @@ OUT/report.html, score-by-flops.png, RESULTS-NAME.md
 """
 
 import contextlib
-import hashlib
-import json
 import os
 import statistics
 import time
@@ -35,7 +33,7 @@ from hornbook.evaluation.experiments.pool import Pool
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment, check_record, resolve
 from hornbook.evaluation.experiments.results import write_results
 from hornbook.evaluation.minimal_pairs import read_pairs
-from hornbook.files import num_cores
+from hornbook.files import hash_of, num_cores
 from hornbook.lifecycle.job_locks import JobLocks, lock_or_join_output_folder
 from hornbook.lifecycle.run_folder import Log, RunFolder, ignore
 from hornbook.lifecycle.stopping import Signals
@@ -142,8 +140,7 @@ def find_tasks(experiment: Experiment, data: Path, log: Log) -> dict[str, Path]:
 def fingerprint_of(task: TaskPlan, path: Path) -> str:
     """The fingerprint of the data of a task. Raises for unreadable data now, before hours of pre-training."""
     if task.is_zero_shot:
-        pairs = read_pairs(path)
-        return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+        return hash_of(read_pairs(path))
     data = task_data(task, path)
     data_set = read(task.task or task.name, data) if isinstance(data, str) else data
     for split in ("train", "dev"):

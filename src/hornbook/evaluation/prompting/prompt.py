@@ -9,8 +9,6 @@ A run is one template with one number of examples and one seed. A finished run i
 """
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ import numpy as np
 from hornbook.config import from_dict, setting
 from hornbook.evaluation.prompting.evaluator import PromptEvaluator
 from hornbook.evaluation.prompting.scores import PREDICTIONS, read_dictionary, write_scores
-from hornbook.files import absolute, write_text
+from hornbook.files import absolute, hash_of, write_json_lines
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.load import load
 from hornbook.interop.folder import weights_fingerprint
@@ -206,8 +204,7 @@ def _answer_all(
         prompts = writer.write(test, shots, evaluator.answer_lengths(test))
         _warn(run, prompts, context, log)
         replies = evaluator.ask(test, prompts, run.seed, show)
-        lines = [json.dumps(line, ensure_ascii=False) for line in _lines(task, test, prompts, replies)]
-        write_text(run.file(out), "".join(f"{line}\n" for line in lines))
+        write_json_lines(run.file(out), _lines(task, test, prompts, replies))
 
 
 def _warn(run: PromptRun, prompts: list[Prompt], context: int, log: Log) -> None:
@@ -260,8 +257,7 @@ def _fingerprints(model: str | Path, test: list[Item], pool: list[Item]) -> dict
 
 
 def _fingerprint(items: list[Item]) -> str:
-    text = json.dumps([[item.key, item.fields, item.answers, item.choices] for item in items], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hash_of([[item.key, item.fields, item.answers, item.choices] for item in items])
 
 
 def _refuse_other_inputs(

@@ -17,7 +17,6 @@ RUN/attention.json        the attention for one dev example
 RUN/README.md             the model card
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from torch import nn
 
-from hornbook.files import hard_link_files, read_json, write_json, write_text
+from hornbook.files import hard_link_files, read_json, write_json, write_json_lines
 from hornbook.inference.attention import MAX_TOKENS, write_attention
 from hornbook.interop.folder import load_weights, read_weights
 from hornbook.lifecycle.locking import lock_output_folder
@@ -315,10 +314,7 @@ def score_splits(inputs: LabelledTask, predict: Callable[[str, list[Example]], l
 def write_predictions(out: Path, inputs: LabelledTask, scored: SplitScores, max_length: int | None = None) -> None:
     """Writes `task.json` and `predictions-dev.jsonl`. `max_length` is the maximum sequence length of a model."""
     save_task(out, replace(inputs.spec, task=scored.task, max_length=max_length))
-    lines = [
-        json.dumps(row, ensure_ascii=False) for row in prediction_rows(scored.task, inputs.dev, scored.predictions)
-    ]
-    write_text(out / "predictions-dev.jsonl", "\n".join(lines) + "\n")
+    write_json_lines(out / "predictions-dev.jsonl", prediction_rows(scored.task, inputs.dev, scored.predictions))
 
 
 def write_scores(out: Path, inputs: LabelledTask, scored: SplitScores, losses: list[float]) -> None:
