@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 from tiny import TINY_WORDS
@@ -10,6 +11,7 @@ from tiny_runs import same
 
 from hornbook.files import read_json, write_json
 from hornbook.lifecycle.locking import run_lock
+from hornbook.report.run_list import find_runs
 from hornbook.runs.finetuning.finetune import finetune
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import Stopped
@@ -55,6 +57,25 @@ def test_a_report_does_not_make_a_run_younger(hornbook, runs):
     before = modified()
     assert hornbook("report", runs / "first").status == 0
     assert modified() == before
+
+
+@pytest.mark.parametrize("method", ["is_file", "iterdir"])
+def test_folders_that_cannot_be_read_are_left_out(tmp_path, monkeypatch, method):
+    """Such as lost+found, at the top of a disk: only root may look into it."""
+    for name in ("lost+found", "first"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").touch()
+    unpatched = getattr(Path, method)
+    if method == "iterdir":
+        (tmp_path / "lost+found" / "run.json").unlink()
+
+    def refuse(path):
+        if "lost+found" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return unpatched(path)
+
+    monkeypatch.setattr(Path, method, refuse)
+    assert find_runs(tmp_path) == [tmp_path / "first"]
 
 
 def test_files_that_disappear_meanwhile(hornbook, runs):

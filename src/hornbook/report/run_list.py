@@ -26,11 +26,15 @@ def find_runs(folder: str | Path) -> list[Path]:
 
 
 def _runs_below(folder: Path) -> Iterator[Path]:
-    if any((folder / name).is_file() for name in RECORD_FILES):
-        yield folder
+    try:
+        is_run = any((folder / name).is_file() for name in RECORD_FILES)
+        paths = [] if is_run else sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:  # it cannot be read, such as lost+found, or it was just removed
         return
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
+    if is_run:
+        yield folder
+    for path in paths:
+        if not path.name.startswith("."):
             yield from _runs_below(path)
 
 
