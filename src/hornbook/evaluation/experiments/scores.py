@@ -23,6 +23,7 @@ from hornbook.evaluation.experiments.definition import Claim, Condition, TaskPla
 from hornbook.evaluation.experiments.jobs import ExperimentJob, task_job
 from hornbook.evaluation.experiments.resolved import ResolvedExperiment
 from hornbook.metrics.confidence_intervals import NORMAL_95, difference_interval, mean_interval
+from hornbook.report.formatting import counted
 
 MEAN = "mean"  # key of the mean over tasks
 
@@ -324,7 +325,7 @@ def _minutes(condition: Condition, scores: Scores) -> Measurement:
 
 def _missing(counts: dict[str, int], noun: str) -> str:
     """For example `1 fine-tuning run of nsp and 2 fine-tuning runs of mlm are missing`."""
-    phrases = [f"{num} {noun}{'s' * (num > 1)} of {arm}" for arm, num in counts.items() if num]
+    phrases = [f"{counted(num, noun)} of {arm}" for arm, num in counts.items() if num]
     is_or_are = "is" if sum(counts.values()) == 1 else "are"
     return f"{' and '.join(phrases)} {is_or_are} missing" if phrases else ""
 
