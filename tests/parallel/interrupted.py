@@ -1,12 +1,15 @@
-"""Runs of ranks that are stopped, run out of memory, roll back or fail."""
+"""Runs of ranks that are stopped, run out of memory, roll back or fail, or choose a folder."""
 
 import contextlib
+import os
 import signal
+import time
 from pathlib import Path
 
 import torch
 from parallel.curves import pretrained
 
+from hornbook.runs.finetuning.finetune import new_folder
 from hornbook.train.job import Stopped
 from hornbook.train.parallel import gradients
 from hornbook.train.parallel.gradients import GradientSums
@@ -89,3 +92,13 @@ def failing(out: str, corpus: str, said: str) -> None:
     except Exception as raised:
         error = raised
     Path(said, str(current_ranks().rank)).write_text(f"{type(error).__name__}: {error}")
+
+
+def in_a_new_folder(home: str) -> None:
+    """Each rank chooses a folder for its run; the main one need not wait for the other before it makes it."""
+    os.chdir(home)
+    if current_ranks().rank:
+        time.sleep(1)
+    folder = new_folder("relation")
+    folder.mkdir(parents=True, exist_ok=True)
+    assert folder == Path("runs/relation-1")

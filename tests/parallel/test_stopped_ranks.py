@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from parallel.interrupted import failing, out_of_memory, resumed, rolled_back
+from parallel.interrupted import failing, in_a_new_folder, out_of_memory, resumed, rolled_back
 from parallel.rank_processes import ended, run_ranks, start_ranks
 from tiny import tiny_text
 from tiny_runs import same, weights
@@ -73,3 +73,7 @@ def test_a_rank_that_fails_ends_all(corpus, tmp_path):
     assert set(ended(start_ranks(2, failing, str(tmp_path / "run"), corpus, str(tmp_path)))) == {0}
     assert (tmp_path / "1").read_text() == "ValueError: the disk of rank 1 is gone"
     assert (tmp_path / "0").read_text().startswith("OtherRankFailed: stopped, as another process of the run has ended")
+
+
+def test_ranks_agree_on_a_new_folder(tmp_path):
+    run_ranks(2, in_a_new_folder, str(tmp_path))

@@ -115,15 +115,19 @@ def finetune(
     before = recorded_request(out) if resume else {}
     data = before.get("data") if data is None else data
     task = task or before.get("task") or "classification"
-    if out is None:
-        folders = (Path("runs") / f"{task}-{i}" for i in itertools.count(1))
-        out = next(folder for folder in folders if not folder.exists())
+    out = new_folder(task) if out is None else out
     options = {"text": text, "pair": pair, "label": label, "delimiter": delimiter, "encoding": encoding}
     options |= {"epochs": epochs, "lr": lr, "batch_size": batch_size, "seed": seed, "device": device}
     options |= {"overrides": graph_overrides(reason, graph, vectors) | (overrides or {})}
     request = FinetuneRequest.of(model, data, task, **options, from_scratch=from_scratch, strict=strict)
     run_options = {"seeds": seeds, "lr_search": lr_search, "resume": resume, "on_progress": on_progress, "log": log}
     return run_request(request, data, Path(out), **run_options)
+
+
+def new_folder(task: str) -> Path:
+    """The first free folder for a run of a task; several processes get that of the main one."""
+    folders = (Path("runs") / f"{task}-{i}" for i in itertools.count(1))
+    return current_ranks().from_main(lambda: next(folder for folder in folders if not folder.exists()))
 
 
 @torch_settings_restored()
