@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hornbook.batch import Batch, length_batches, pack
+from hornbook.batch import Batch, length_batches, pack, to_offsets
 from hornbook.data.problems import Problems
 from hornbook.data.shards import write_array
 from hornbook.devices import chosen_device, device_of, evaluation_mode
@@ -34,10 +34,12 @@ from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in
 from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.records import TextExample
+from hornbook.text.tokenizer import Tokenizer
 
 Pooling = Literal["cls", "lasttoken", "mean", "none"]
 BATCH_TOKENS = 8_192  # tokens per forward pass, which keeps the hidden states of all layers
 TEXTS_AT_ONCE = 4_096  # tokenized and sorted by length together
+TEXTS_PER_REPORT = 64
 DEFAULT_LAYERS = "last4"
 
 
@@ -180,56 +182,67 @@ def extract_features(
     """
     reading = {"text": text, "pair": pair, "delimiter": delimiter, "encoding": encoding, "strict": strict}
     reader = Reader.of(needs_labels=False, **reading)
-    if isinstance(texts, str | Path):
-        examples = inputs_in(texts, find_task("classification"), reader)
-    else:
-        examples = [TextExample(str(i), str(each)) for i, each in enumerate(texts)]
-    if not examples:
-        raise ValueError("there are no texts in the list: give at least one")
+    examples = _examples(texts, reader)
     model = model or builtin_for(text for example in examples for text in example.texts)
     network, tokenizer = load_folder(model_folder(model))
     if isinstance(network, Gpt) and network.config.is_hybrid:
         network = network.with_direction("bidirectional")
-    pooling = choose_pooling(pooling, network)
     network.to(chosen_device(device))
-    chosen = choose_layers(layers, network.config.num_layers)
-    out = _npy_file(out)
-    width, max_length = chosen.width(network.config.width), network.config.max_positions
-
-    def encoded() -> Iterator[tuple[int, list, int]]:
-        for first in range(0, len(examples), TEXTS_AT_ONCE):
-            yield first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, max_length)
-
-    offsets = np.arange(len(examples) + 1)
-    if pooling == "none":
-        # Tokenizes twice: once for the lengths, which give the first row of each text, and once to run the model.
-        lengths = [len(each.ids) for _, encodings, _ in encoded() for each in encodings]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-    num_rows, num_truncated, num_done = int(offsets[-1]), 0, 0
+    pooling, chosen = choose_pooling(pooling, network), choose_layers(layers, network.config.num_layers)
+    encoded = partial(_encoded, examples, tokenizer, network.config.max_positions)
+    num_rows_of = [1] * len(examples)
+    if pooling == "none":  # tokenizes twice: for the number of rows of each text, and to run the model
+        num_rows_of = [len(each.ids) for chunk in encoded() for each in chunk.encodings]
+    offsets, width, out = to_offsets(num_rows_of), chosen.width(network.config.width), _npy_file(out)
+    num_rows = int(offsets[-1])
     # Writing a memory-mapped file to a full disk would kill the process.
     out.parent.mkdir(parents=True, exist_ok=True)
     advice = "choose fewer layers (last, mean-last4), pool them, or write elsewhere"
     refuse_beyond_disk(out.parent, num_rows * width * 4, "the features need", advice)
     with replacing(out) as temporary:
         rows = np.lib.format.open_memmap(temporary, "w+", np.float32, (num_rows, width))
-        for first, encodings, num_truncated_here in encoded():
-            num_truncated += num_truncated_here
-            ids, segments = [each.ids for each in encodings], [each.type_ids for each in encodings]
-            num_empty = sum(not len(each) for each in ids)
-            for i, vectors in frozen_sequences(network, ids, segments, chosen, pooling):
-                rows[offsets[first + i] : offsets[first + i + 1]] = vectors
+        num_truncated = num_done = 0
+        for chunk in encoded():
+            num_truncated += chunk.num_truncated
+            for text, vectors in _features(network, chunk, chosen, pooling):
+                rows[offsets[text] : offsets[text + 1]] = vectors
                 num_done += 1
-                if on_progress and (num_done % 64 == 0):
+                if on_progress and (num_done % TEXTS_PER_REPORT == 0 or num_done == len(examples)):
                     on_progress(num_done, len(examples))
-            num_done += num_empty
         rows.flush()
         del rows
         offsets_file = out.with_suffix(".offsets.npy")
         offsets_file.unlink(missing_ok=True)
         if pooling == "none":
-            write_array(offsets_file, offsets.astype(np.int64))
-    if on_progress:
-        on_progress(len(examples), len(examples))
-    return ExtractedFeatures(
-        out, len(examples), num_rows, width, num_truncated, tuple(reader.messages), reader.problems
-    )
+            write_array(offsets_file, offsets)
+    info = (len(examples), num_rows, width, num_truncated)
+    return ExtractedFeatures(out, *info, tuple(reader.messages), reader.problems)
+
+
+def _examples(texts: str | Path | Sequence[str], reader: Reader) -> list[TextExample]:
+    if isinstance(texts, str | Path):
+        return inputs_in(texts, find_task("classification"), reader)
+    examples = [TextExample(str(i), str(each)) for i, each in enumerate(texts)]
+    if not examples:
+        raise ValueError("there are no texts in the list: give at least one")
+    return examples
+
+
+class _Chunk(NamedTuple):
+    """Some of the texts, encoded; `first` is the index of the first one."""
+
+    first: int
+    encodings: list
+    num_truncated: int
+
+
+def _encoded(examples: list[TextExample], tokenizer: Tokenizer, max_length: int) -> Iterator[_Chunk]:
+    for first in range(0, len(examples), TEXTS_AT_ONCE):
+        yield _Chunk(first, *encode_texts(examples[first : first + TEXTS_AT_ONCE], tokenizer, max_length))
+
+
+def _features(network: nn.Module, chunk: _Chunk, layers: Layers, pooling: Pooling) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (index of the text, its rows), short texts first."""
+    ids, segments = [each.ids for each in chunk.encodings], [each.type_ids for each in chunk.encodings]
+    for i, vectors in frozen_sequences(network, ids, segments, layers, pooling):
+        yield chunk.first + i, vectors
