@@ -133,6 +133,12 @@ def test_resuming_is_exact(ring, tmp_path, model):
     ).read_bytes()
 
 
+def test_the_last_vectors_are_validated_when_the_time_is_up(ring, tmp_path):
+    found = embed_graph(ring, tmp_path / "v", minutes=1e-6, **SMALL)
+    assert found["ended"] == "finished" and found["step"] == 1
+    assert found["validation_mrr"] is not None and found["best_epoch"] == found["epochs"]
+
+
 def test_without_splits_a_share_is_held_out(graph_folder, graph, tmp_path):
     splits = training.split_triples(graph, 0.2, 0)
     assert [len(splits[name]) for name in ("train", "valid", "test")] == [9, 2, 2]

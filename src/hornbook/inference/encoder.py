@@ -217,12 +217,10 @@ class EncoderModel(LoadedModel):
             for text, each, where, of_text in zip(texts, encoded, positions, scores, strict=True)
         ]
 
-    def continuations(
-        self, pairs: Sequence[tuple[str, str]], on_progress: Callable[[int], None] | None = None
-    ) -> list[ContinuationScore]:
+    def continuations(self, pairs: Sequence[tuple[str, str]]) -> list[ContinuationScore]:
         """The pseudo-log-likelihood of the second text of each (context, continuation) pair: each of its tokens is
         masked in turn and predicted from all others. The two are tokenized together; a token that spans both counts as
-        part of the continuation. `on_progress` is called with the number of pairs done."""
+        part of the continuation."""
         encoded = [self._encode(context + text) for context, text in pairs]
         self._check_lengths(encoded)
         masked = []
@@ -232,7 +230,7 @@ class EncoderModel(LoadedModel):
                 for word, (_, end) in zip(each.word_ids, each.offsets, strict=True)
             ]
             masked.append(MaskedText(np.array(each.ids), np.flatnonzero(follows)))
-        scores = masked_scores(self.masked_lm, masked, self._mask_id, on_progress)
+        scores = masked_scores(self.masked_lm, masked, self._mask_id)
         return [ContinuationScore(each) for each in scores]
 
     def score_definition(self, within_word: bool = False) -> str:

@@ -143,7 +143,7 @@ class _Training:
                 now = time.monotonic()
                 self.state.seconds = before + now - began
                 is_over = minutes is not None and self.state.seconds >= 60 * minutes
-                self._after_step(loss, signals)
+                self._after_step(loss, signals, is_last=is_over or self.state.step == self.num_steps)
                 if now - saved_at > SAVE_EVERY_SECONDS:
                     self._save()
                     saved_at = time.monotonic()
@@ -205,14 +205,14 @@ class _Training:
         loss.backward()
         return loss.item()
 
-    def _after_step(self, loss: float, signals: Signals) -> None:
-        """Logs, validates and reports at the end of an epoch; reports progress in between."""
+    def _after_step(self, loss: float, signals: Signals, is_last: bool) -> None:
+        """Logs at the end of an epoch, validates after some epochs and the last step, and reports progress."""
         step, settings = self.state.step, self.settings
         epoch, is_end = step // self.steps_per_epoch, step % self.steps_per_epoch == 0
         self.values["loss"] = loss
         if is_end:
             self.log.write("train", step, epoch=epoch, loss=loss, seconds=round(self.state.seconds, 3))
-        is_due = is_end and (epoch % settings.validate_every == 0 or step == self.num_steps)
+        is_due = is_last or (is_end and epoch % settings.validate_every == 0)
         if is_due and len(self.splits["valid"]):
             self._validate()
         left = self.state.seconds / step * (self.num_steps - step)
