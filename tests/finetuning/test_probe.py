@@ -8,6 +8,7 @@ import pytest
 import word_rules
 from word_rules import FAST, tiny_encoder
 
+from hornbook.cli.overwriting import RUN, refuse_foreign
 from hornbook.evaluation.baselines import probe as tagger
 from hornbook.evaluation.baselines.baseline import baseline
 from hornbook.evaluation.baselines.linear import fit_logistic, fit_multi_label
@@ -198,6 +199,15 @@ def test_the_steps_of_the_bilstm_are_not_captured(tmp_path, encoder, monkeypatch
     with pytest.raises(Stopped):
         probe(encoder, str(folder), "tagging", tmp_path / "out", method="bilstm", overrides=FAST)
     assert seen == [False]
+
+
+def test_overwrite_replaces_what_a_stopped_bilstm_left(tmp_path, encoder, monkeypatch):
+    monkeypatch.setattr(tagger, "WIDTH", 8)
+    folder = word_rules.write_tags(tmp_path / "tags")
+    options = {"method": "bilstm", "overrides": FAST, "on_progress": lambda progress: True}
+    with pytest.raises(Stopped):
+        probe(encoder, str(folder), "tagging", tmp_path / "out", **options)
+    refuse_foreign(tmp_path / "out", RUN)
 
 
 def test_the_bilstm_scores_what_has_tags(tmp_path, encoder, monkeypatch):
