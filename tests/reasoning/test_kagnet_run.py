@@ -10,6 +10,7 @@ from tiny_runs import same
 from tool_questions import questions, write_graph
 
 import hornbook as library
+from hornbook.cli.overwriting import RUN, refuse_foreign
 from hornbook.files import read_json
 from hornbook.graph.embedding.training import embed_graph
 from hornbook.inference.explaining import explain
@@ -97,6 +98,7 @@ def test_the_command_prints_paths_and_draws_them(learned, hornbook, tmp_path):
     assert (
         done.status == 0 and "집 <--UsedFor-- 굴착기" in done.stdout and (learned / "ko" / "explanation.html").exists()
     )
+    refuse_foreign(learned / "ko", RUN)  # the page does not keep --overwrite from replacing the run
     for bad in (["", "--choices", "a,b"], ["what?", "--choices", "a"], ["what?", "--choices", "a,,b"]):
         assert "at least two answers" in hornbook("explain", learned / "en", *bad).error
 

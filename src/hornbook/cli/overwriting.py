@@ -18,10 +18,10 @@ OWN_NAMES = """
     run.json metrics.jsonl samples.json tensorboard checkpoints best kept generator stages config.json
     model.safetensors tokenizer.json tokenizer_config.json projections.safetensors task.json scores.json
     predictions-*.jsonl training_texts.npy attention.json illustrations.json teacher augmented.json* README.md
-    report.html trials trials.json sweep.json curve.json jobs predictions comparison.json model.onnx export.json
-    tagger.safetensors words.npy results.json skipped.json pretrained running RESULTS-*.md .job_locks modules.json
-    1_Pooling sentence_bert_config.json config_sentence_transformers.json index.json vectors.f32 vectors.i8 scales.f32
-    residuals.i8 rows.arrow graph.faiss
+    report.html explanation.html trials trials.json sweep.json curve.json jobs predictions comparison.json model.onnx
+    export.json tagger.safetensors words.npy results.json skipped.json pretrained running RESULTS-*.md .job_locks
+    modules.json 1_Pooling sentence_bert_config.json config_sentence_transformers.json index.json vectors.f32 vectors.i8
+    scales.f32 residuals.i8 rows.arrow graph.faiss
     manifest.json sources.ndjson progress* chunks shard-*.npy token_counts.npy excluded.npy .*.tmp entities.txt
     relations.tsv names.tsv vectors.safetensors heads.npy kinds.npy tails.npy weights.npy splits.npy pair*.npy
     edge_offsets.npy
