@@ -43,6 +43,23 @@ def test_the_list(hornbook, runs):
     assert [line.split()[0] for line in lines[1:]] == ["first", "group/stopped", "task"]
 
 
+def test_a_sweep_is_finished_when_all_its_trials_are(hornbook, tmp_path, tiny_run):
+    def summary():
+        assert hornbook("info", tmp_path).status == 0
+        return hornbook("runs", tmp_path, "--json").answer["runs"][0]
+
+    settings = {"epochs": 1, "lr_search": True, "overrides": {"runtime.threads": 1}, "log": lambda words: None}
+    with pytest.raises(Stopped):  # in the first trial
+        finetune(tiny_run, ROWS, out=tmp_path, on_progress=lambda status: True, **settings)
+    assert (summary()["what"], summary()["state"]) == ("learning rates or seeds", "stopped")
+    with pytest.raises(Stopped):  # in the second
+        has_trial = (tmp_path / "trials.json").exists
+        finetune(tiny_run, ROWS, out=tmp_path, resume=True, on_progress=lambda status: has_trial(), **settings)
+    assert (summary()["what"], summary()["state"]) == ("learning rates or seeds", "stopped")
+    finetune(tiny_run, ROWS, out=tmp_path, resume=True, **settings)
+    assert summary()["what"].startswith("classification from ") and summary()["state"] == "finished"
+
+
 def test_the_result_is_the_metric_for_best(hornbook, runs):
     scores = read_json(runs / "task" / "scores.json")
     write_json(runs / "task" / "scores.json", scores | {"metric_for_best": "macro_f1"})

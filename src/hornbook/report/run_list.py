@@ -10,9 +10,9 @@ from pathlib import Path
 from hornbook.lifecycle.locking import is_locked
 from hornbook.report import formatting
 from hornbook.report.info import describe
-from hornbook.report.trials import TRIALS
+from hornbook.report.trials import SWEEP
 
-RECORD_FILES = ("run.json", "sweep.json")  # files that mark a run folder
+RECORD_FILES = ("run.json", SWEEP)  # files that mark a run folder
 REPORT_SUFFIXES = (".html", ".png")
 HEADINGS = ("run", "what", "state", "result", "steps", "size", "age")
 
@@ -50,10 +50,7 @@ def summarize_run(run: Path) -> dict:
 
 
 def _summarize(run: Path) -> dict:
-    if (run / "sweep.json").is_file() and not (run / TRIALS).is_file():
-        info = {"kind": "several runs", "title": "learning rates or seeds", "finished": False, "result": ""}
-    else:
-        info = describe(run)
+    info = describe(run)
     return {
         "kind": info["kind"],
         "what": info["title"],

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hornbook.report.plots.drawing import Plot
 
 TRIALS, CURVE = "trials.json", "curve.json"
+SWEEP = "sweep.json"  # the record of a sweep, each of whose trials has its own
 METHODS = {
     "finetune": "fine-tuning",
     "features": "frozen features",
@@ -63,15 +64,15 @@ def _read(path: Path, name: str) -> ScoredRuns | None:
 
 def is_several(folder: str | Path) -> bool:
     """Whether a folder contains several runs and is not a fine-tuned model itself."""
-    trials, curve, record = (Path(folder) / name for name in (TRIALS, CURVE, "run.json"))
+    trials, curve, sweep, record = (Path(folder) / name for name in (TRIALS, CURVE, SWEEP, "run.json"))
     if not record.is_file():
-        return trials.is_file() or curve.is_file()
+        return trials.is_file() or curve.is_file() or sweep.is_file()
     return curve.is_file() and read_json(record).get("command") == "label-curve"
 
 
 def describe_several(folder: Path) -> dict:
     trials, curve = read_trials(folder), read_curve(folder)
-    lines = []
+    is_sweep, lines = trials is not None or (folder / SWEEP).is_file(), []
     if trials is not None:
         for row in trials.rows:
             mark = ", no better than chance" if row["degenerate"] else ""
@@ -81,14 +82,17 @@ def describe_several(folder: Path) -> dict:
         for row in curve.rows:
             name = f"{METHODS.get(row.get('method'), row.get('method'))}, {row['examples']:,} labels"
             lines.append((name, curve.format_interval(row)))
+    # The folder of a finished sweep is also the run of its best trial, and described as that.
+    is_finished = bool(curve and curve.contents.get("finished"))
+    lines.append(("state", "finished" if is_finished else "not finished"))
     scored, result = trials or curve, ""
     if scored is not None:
         best = scored.format_score(max(number(row["score"]) for row in scored.rows))
         result = f"best {scored.metric_for_best} {best}"
     return {
         "kind": "several runs",
-        "title": "label curve" if curve else "learning rates or seeds",
-        "finished": trials is not None or bool(curve and curve.contents.get("finished")),
+        "title": "learning rates or seeds" if is_sweep and curve is None else "label curve",
+        "finished": is_finished,
         "result": result,
         "trials": trials and trials.contents,
         "curve": curve and curve.contents,

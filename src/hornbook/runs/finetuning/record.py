@@ -9,11 +9,11 @@ from hornbook.config import LARGEST_SEED, setting
 from hornbook.files import absolute
 from hornbook.lifecycle.requests import RunRequest, request_differences, with_device
 from hornbook.lifecycle.run_folder import RECORD, RunFolder, require
+from hornbook.report.trials import SWEEP
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskDistillationSettings
 from hornbook.tasks.records import DataSet, fingerprint
 from hornbook.train.runtime import Runtime
 
-SWEEP = "sweep.json"  # the record of a sweep, each of whose trials has its own
 AUGMENTED = "augmented.json"  # what the augmented copies were made from (`runs/augmentation/stored_copies.py`)
 START_FILES = (RECORD, SWEEP, AUGMENTED)  # any of these shows that a run was started
 SHAPE = "model."  # prefix of the settings of a model's shape
