@@ -65,6 +65,25 @@ def test_an_invalid_request_fails_alone():
     assert echo.batches[1:] == [["p", "bad", "q"], ["p"], ["bad"], ["q"]]
 
 
+def test_the_memory_of_a_batch_that_failed_is_free_before_its_requests_are_answered_alone():
+    seen = []
+
+    class Activations:
+        pass
+
+    class RunsOutOfMemory(Echo):
+        def __call__(self, items):
+            answers = super().__call__(items)
+            activations = Activations()
+            seen.append(weakref.ref(activations))
+            if len(items) > 1:
+                raise RuntimeError("out of memory")
+            assert all(each() is None for each in seen[:-1])
+            return answers
+
+    assert ask(BatchEngine(100, 10), [("a", ["p"], 1), ("a", ["q"], 1)], RunsOutOfMemory()) == [["P"], ["Q"]]
+
+
 def test_a_full_queue_refuses_and_cancelled_requests_make_room():
     echo, engine, refused = Echo(), BatchEngine(100, 2), []
 

@@ -196,12 +196,13 @@ class BatchEngine(Engine):
             results = iter(jobs[0].run([item for job in jobs for item in job.items]))
             for job in jobs:
                 job.finish([next(results) for _ in job.items])
+            return
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].finish(error=error)
                 return
-            for job in jobs:
-                self._answer([job])
+        for job in jobs:  # after the error, which would keep the tensors of the failed batch in memory
+            self._answer([job])
 
 
 @dataclass(eq=False, kw_only=True)
