@@ -207,11 +207,7 @@ def open_inputs(
     """Reads data and model, resolves all settings, and logs what was inferred and which rows were bad. `loaded` is the
     model with its tokenizer if it is already loaded."""
     check_request(request, needs_folder=loaded is None)
-    registered, dataset = read_labelled(request, data, log)
-    lines = summary_lines(summarize(dataset))
-    for line in lines:
-        log(line)
-    dataset = replace(dataset, notes=(*dataset.notes, *(line for line in lines if line.startswith("note"))))
+    registered, dataset = _read_and_summarize(request, data, log)
     if request.model is None:
         model = builtin_for(text for example in dataset.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
@@ -225,16 +221,11 @@ def open_inputs(
         pair_encoding=settings.task.pair_encoding,
         has_answer_classifier=registered.allows_no_answer and settings.task.no_answer == "classifier",
     )
+    _check_embedding_teacher(settings.task, head_config, dataset)
     embedding = EmbeddingSettings()
     if head_config.output_type.is_embedding:
         embedding = _embedding_settings(model_folder(request.model), request, settings, log)
         head_config = replace(head_config, pooling=settings.task.pooling or embedding.pooling)
-        if settings.task.embedding_teacher is not None and dataset.splits["train"][0].score is not None:
-            raise ValueError(
-                "the training rows have scores, which a task.embedding_teacher replaces: leave out one of the two"
-            )
-    elif settings.task.embedding_teacher is not None:
-        raise ValueError("task.embedding_teacher is for the task similarity: use hornbook distill for other tasks")
     grounder = None
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
@@ -259,6 +250,26 @@ def open_inputs(
         linker=linker,
         prescribed_length=embedding.max_length,
     )
+
+
+def _read_and_summarize(request: FinetuneRequest, data: Any, log: Log) -> tuple[RegisteredTask, DataSet]:
+    """The data of a request; logs its summary, whose notes are added to those of the data."""
+    registered, dataset = read_labelled(request, data, log)
+    lines = summary_lines(summarize(dataset))
+    for line in lines:
+        log(line)
+    return registered, replace(dataset, notes=(*dataset.notes, *(line for line in lines if line.startswith("note"))))
+
+
+def _check_embedding_teacher(settings: TaskSettings, head_config: HeadConfig, data: DataSet) -> None:
+    if settings.embedding_teacher is None:
+        return
+    if not head_config.output_type.is_embedding:
+        raise ValueError("task.embedding_teacher is for the task similarity: use hornbook distill for other tasks")
+    if data.splits["train"][0].score is not None:
+        raise ValueError(
+            "the training rows have scores, which a task.embedding_teacher replaces: leave out one of the two"
+        )
 
 
 def _linker(pretrained: nn.Module, graph: str | None, task: Task, log: Log) -> EntityLinker | None:
