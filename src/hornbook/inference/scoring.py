@@ -17,6 +17,7 @@ from hornbook.batch import Batch, length_batches, pack
 from hornbook.config import checked
 from hornbook.devices import device_of
 from hornbook.inference.loaded_model import BATCH_TOKENS
+from hornbook.metrics.generation import perplexity
 from hornbook.models.encoder import Encoder
 from hornbook.models.gpt import Gpt
 
@@ -61,19 +62,15 @@ class Perplexity:
 
     @property
     def per_token(self) -> float:
-        return self._exp(self.num_tokens)
+        return perplexity(self.log_probability, self.num_tokens)
 
     @property
     def per_word(self) -> float:
-        return self._exp(self.num_words)
+        return perplexity(self.log_probability, self.num_words)
 
     @property
     def bits_per_byte(self) -> float:
         return -self.log_probability / math.log(2) / self.num_bytes
-
-    def _exp(self, num_units: int) -> float:
-        exponent = -self.log_probability / num_units
-        return math.exp(exponent) if exponent < 700 else math.inf
 
     def to_dict(self) -> dict:
         values = {"per_token": self.per_token, "per_word": self.per_word, "bits_per_byte": self.bits_per_byte}

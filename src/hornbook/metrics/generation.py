@@ -1,4 +1,4 @@
-"""Metrics of generated text: BLEU and ROUGE.
+"""Metrics of generated text, BLEU and ROUGE, and perplexity.
 
 BLEU (Papineni et al. 2002) is computed with sacrebleu from counts per example, which can be summed and resampled:
 
@@ -14,6 +14,7 @@ common n-grams with clipped counts; `rougeL` is the longest common subsequence o
 into sentences. Published results of the original script often use stemming, which gives higher scores.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,16 @@ from hornbook.metrics.classification import f1
 ORDER = 4  # of the longest n-grams of BLEU
 WORDS = re.compile(r"[a-z0-9]+")
 ROUGE_NAMES = ("rouge1", "rouge2", "rougeL")
+
+
+def perplexity(log_probability: float, num_units: int) -> float:
+    """exp of the mean negative log-probability of a unit, such as a token; infinity where that overflows.
+
+    >>> round(perplexity(3 * math.log(0.25), 3), 6), perplexity(-1e6, 1)
+    (4.0, inf)
+    """
+    exponent = -log_probability / num_units
+    return math.exp(exponent) if exponent < 700 else math.inf
 
 
 def check_sacrebleu() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hornbook.metrics.generation import ROUGE_NAMES, best_rouge, bleu, bleu_counts
+from hornbook.metrics.generation import ROUGE_NAMES, best_rouge, bleu, bleu_counts, perplexity
 from hornbook.metrics.spans import COQA, SQUAD_1, Rules
 
 STRIPPED = string.punctuation + string.whitespace + "“”‘’–—…"  # stripped from words
@@ -70,11 +70,6 @@ def _log_probability(replies: Sequence[TextAnswer]) -> np.ndarray:
     return np.array([[math.fsum(reply.log_probabilities)] for reply in replies])
 
 
-def _perplexity(sums: np.ndarray, num: int) -> float:
-    exponent = -float(sums[0]) / num
-    return math.exp(exponent) if exponent < 700 else math.inf
-
-
 def _bleu_rows(replies: Sequence[TextAnswer]) -> np.ndarray:
     return bleu_counts([reply.text for reply in replies], [reply.answers for reply in replies])
 
@@ -98,7 +93,7 @@ METRICS: dict[str, Metric] = {
         "likelihood",
         _log_probability,
         "exp of the mean negative log-probability of the whole right answer",
-        _perplexity,
+        lambda sums, num: perplexity(float(sums[0]), num),
         is_share=False,
         higher_is_better=False,
     ),
