@@ -161,13 +161,13 @@ def tokens(arguments: Texts, html: Html = None) -> None:
 @show_app.command("forms", epilog='Example: hornbook show forms "The river is wide." "The river is narrow."')
 def forms(arguments: Texts, html: Html = None) -> None:
     """Show how two texts are given to a model in each kind of task; a GPT gets GPT-1's forms."""
-    from hornbook.files import read_json_if_exists
+    from hornbook.interop.files import holds_gpt
     from hornbook.show.visualization import show_forms
 
     model, text, pair = split_texts(arguments)
     if pair is None:
         raise ValueError("the forms of tasks need a second text: give two sentences")
-    is_gpt = "gpt" in str(read_json_if_exists(open_folder(model, text) / "config.json").get("model_type"))
+    is_gpt = holds_gpt(open_folder(model, text))
     print_visualization(show_forms(open_tokenizer(model, text), text, pair, is_gpt), html)
 
 
@@ -182,14 +182,16 @@ def masking(
 ) -> None:
     """Show a text masked several times as in pre-training: 80% masks, 10% random tokens, 10% unchanged."""
     from hornbook.files import read_json_if_exists
+    from hornbook.interop.files import holds_gpt
     from hornbook.objectives.masking import MaskingSettings
     from hornbook.show.masking import show_masking
 
     model, text, pair = split_texts(arguments)
-    config = read_json_if_exists(open_folder(model, text) / "config.json")
-    is_gpt = "gpt" in str(config.get("model_type")) and config.get("mask_token_id") is None  # a hybrid GPT masks
-    if is_gpt or config.get("attention_direction") == "causal":
-        kind = "a GPT" if is_gpt else "a left-to-right model"
+    folder = open_folder(model, text)
+    config = read_json_if_exists(folder / "config.json")
+    is_plain_gpt = holds_gpt(folder) and config.get("mask_token_id") is None  # a hybrid GPT masks
+    if is_plain_gpt or config.get("attention_direction") == "causal":
+        kind = "a GPT" if is_plain_gpt else "a left-to-right model"
         raise ValueError(f"{model} is {kind}, which predicts the next token and masks none: give an encoder such as en")
     settings = MaskingSettings(probability=probability, unit=unit)
     print_visualization(show_masking(open_tokenizer(model, text), text, pair, settings, num, seed), html)

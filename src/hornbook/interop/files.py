@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hornbook.files import read_json
+from hornbook.files import read_json, read_json_if_exists
 
 WEIGHTS = "model.safetensors"
 ONNX_FILE = "model.onnx"
@@ -24,6 +24,12 @@ def checked_config_file(folder: Path) -> Path:
     kind = next((kind for name, kind in OTHER_FOLDERS.items() if (folder / name).is_file()), None)
     holds = "" if kind is None else f", but {kind}"
     raise ValueError(f"{folder} is not a model folder{holds}: it has no config.json")
+
+
+def holds_gpt(folder: Path) -> bool:
+    """Whether a folder holds a GPT, by its `config.json`; False for a folder without one, such as that of a
+    tokenizer."""
+    return "gpt" in str(read_json_if_exists(folder / "config.json").get("model_type"))
 
 
 def weights_file(folder: Path) -> Path:

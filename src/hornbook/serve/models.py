@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hornbook.files import read_json
 from hornbook.inference.decoder import DecoderModel
 from hornbook.inference.encoder import EncoderModel
 from hornbook.inference.explaining import explain
 from hornbook.inference.load import load
 from hornbook.inference.predictor import Predictor, load_predictor
+from hornbook.interop.files import holds_gpt
 from hornbook.interop.hub import HANGUL, model_folder
 from hornbook.interop.onnx import is_exported
 from hornbook.models.gpt import Gpt
@@ -100,7 +100,7 @@ class ServedModel:
 
     @cached_property
     def is_gpt(self) -> bool:
-        return _is_gpt(self.folder) if self.loaded is None else isinstance(self.loaded.model, Gpt)
+        return holds_gpt(self.folder) if self.loaded is None else isinstance(self.loaded.model, Gpt)
 
     def public(self, message: str) -> str:
         """An error message without the path of the folder."""
@@ -144,10 +144,6 @@ def _open_model(served_name: str, name: str, device: str, weights: WeightFormat)
     if is_exported(folder):
         predictor = load_predictor(name, device)
         return ServedModel(served_name, predictor.tokenizer, folder, predictor=predictor)
-    loaded = load(name, weights if weights == "float" or _is_gpt(folder) else "float", device)
+    loaded = load(name, weights if weights == "float" or holds_gpt(folder) else "float", device)
     predictor = loaded.predictor if loaded.model.head_config is not None else None
     return ServedModel(served_name, loaded.tokenizer, folder, loaded, predictor)
-
-
-def _is_gpt(folder: Path) -> bool:
-    return "gpt" in str(read_json(folder / "config.json").get("model_type"))
