@@ -8,6 +8,9 @@ import sys
 import pytest
 from finetuned import asked_questions, completed, encoder, finetuned, labelled_texts, tagged_words
 
+from hornbook.cli.options import split_model_and_texts
+from hornbook.cli.showing import split_models
+
 TEXTS = [row["text"] for row in labelled_texts(3)]
 
 
@@ -203,3 +206,11 @@ def test_evaluate_counts_entities_by_type(hornbook, tags, tmp_path):
         found["splits"]["dev"]["entity_f1"]["value"]
     )
     assert found["tables"]["dev"]["confusion"]["of"] == "words"
+
+
+def test_a_text_may_be_longer_than_the_name_of_a_file(hornbook, reviews):
+    text = "the river and the garden " * 20
+    assert hornbook("predict", reviews, text, "--json").answer["predictions"][0]["text"] == text
+    assert "could be downloaded" in hornbook("predict", text, "a text").error
+    assert split_model_and_texts([text]) == (None, [text])
+    assert split_models([text]) == ([], text, None) and split_models([text, text]) == ([], text, text)

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -74,12 +73,12 @@ def split_model_and_texts(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def may_be_model(argument: str) -> bool:
     """A folder, or one word, as the names of models are."""
-    return Path(argument).is_dir() or len(argument.split()) == 1
+    return os.path.isdir(argument) or len(argument.split()) == 1
 
 
 def refuse_folder(argument: str, last: str) -> None:
     """Raises if the only argument, which is read as the last one, is a folder: a model after which it was forgotten."""
-    if Path(argument).is_dir():
+    if os.path.isdir(argument):  # Path.is_dir raises if a text is too long for the name of a file
         raise ValueError(f"{argument} is a folder: give {last} after it")
 
 

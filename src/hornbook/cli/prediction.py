@@ -1,6 +1,7 @@
 """Commands that apply fine-tuned models to data: `evaluate`, `predict`, `explain`; and `features` of any model."""
 
 import itertools
+import os
 import sys
 from pathlib import Path
 
@@ -42,8 +43,7 @@ def evaluate(
     graph: Graph = None,
     device: Device = "auto",
 ) -> None:
-    """Compute the task's standard metrics of a run on labelled data, with 95% intervals, the scores of each class and
-    the confusion matrix. Several runs form an ensemble."""
+    """Score a run on labelled data: standard metrics of the task with 95% intervals, classes, confusion matrix."""
     from hornbook.inference.predictor import load_predictor
     from hornbook.report.formatting import split_label
 
@@ -114,7 +114,7 @@ def predict(
     from hornbook.tasks.prediction_files import format_of
     from hornbook.tasks.reading.inputs import spooled
 
-    runs = list(itertools.takewhile(lambda name: (Path(name) / "config.json").is_file(), arguments)) or arguments[:1]
+    runs = list(itertools.takewhile(_is_model, arguments)) or arguments[:1]
     texts = arguments[len(runs) :]
     if is_file := out is not None and out != STANDARD:
         refuse_existing_file(out, overwrite)
@@ -123,8 +123,8 @@ def predict(
         refuse_unused_options("with --submission", ["a text"] * bool(texts) + given_options("file", "out"))
         _submit(predictor, data, submission, reading)
         return
-    if path := next((text for text in texts if text.strip() and Path(text).exists()), None):
-        hint = "is not a fine-tuned run" if Path(path).is_dir() else f"is a file: use --file {path}"
+    if path := next((text for text in texts if text.strip() and os.path.exists(text)), None):
+        hint = "is not a fine-tuned run" if os.path.isdir(path) else f"is a file: use --file {path}"
         raise ValueError(f"{path} {hint}")
     if file is not None:
         refuse_unused_options("with --file", ["a text"] * bool(texts))
@@ -144,6 +144,10 @@ def predict(
     with spooled(sys.stdin.buffer, reading["text"]) as path:
         log(f"reading standard input as {path.suffix.removeprefix('.')}")
         _predict(predictor, texts, path, out, reading)
+
+
+def _is_model(argument: str) -> bool:
+    return os.path.isfile(os.path.join(argument, "config.json"))
 
 
 def _predict(predictor, texts: list[str], file: Path | None, out: Path | None, reading: dict) -> None:

@@ -1,6 +1,7 @@
 """The commands `show tokens`, `show masking`, `show replaced`, `show example`, `show forms`, `show attention`, `show
 parameters` and `show answer`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,7 @@ def _is_named_model(argument: str) -> bool:
     from hornbook.interop.hub import builtin_folder
 
     is_path = "/" in argument and len(argument.split()) == 1
-    return is_path or Path(argument).is_dir() or builtin_folder(argument) is not None
+    return is_path or os.path.isdir(argument) or builtin_folder(argument) is not None
 
 
 def open_folder(model: str | None, text: str) -> Path:
@@ -104,7 +105,7 @@ def open_folder(model: str | None, text: str) -> Path:
     try:
         return model_folder(model)
     except ValueError as error:
-        if "/" in model or Path(model).exists() or is_preset(model):
+        if "/" in model or os.path.exists(model) or is_preset(model):
             raise
         raise ValueError(
             f"{error}, or a built-in model ({', '.join(builtin_names())}); if '{model}' is text, quote all of it: "

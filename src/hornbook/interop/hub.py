@@ -5,6 +5,7 @@ weights inside the package, which are used when no model is named), or a downloa
 """
 
 import itertools
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,12 +42,12 @@ def model_folder(name: str | Path) -> Path:
     """Returns the folder of a model: an existing path as it is, a built-in model such as `en`, or `name` or
     `owner/name` downloaded from the hub."""
     path = Path(name).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # Path.is_dir raises if a text that was not quoted is too long for the name of a file
         return path
     text = str(name)
     if (folder := builtin_folder(text)) is not None:
         return folder
-    if path.is_file():
+    if os.path.isfile(path):
         raise ValueError(f"{text} is a file: give the folder that holds config.json and model.safetensors")
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:
         raise ValueError(f"there is no folder {text}: check the path")

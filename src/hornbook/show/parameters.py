@@ -4,6 +4,7 @@ V is the vocabulary, E the embedding width, H the width of the blocks, I the inn
 """
 
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def _folder(name: str | Path) -> Path:
     try:
         return model_folder(name)
     except ValueError:
-        if "/" in str(name) or Path(name).exists():
+        if "/" in str(name) or os.path.exists(name):
             raise
         if hint := did_you_mean(str(name), PRESETS, most=3):
             raise ValueError(f"there is no preset or model '{name}'; {hint}") from None
