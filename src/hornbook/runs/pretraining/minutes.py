@@ -26,6 +26,7 @@ FEW_STEPS, ENOUGH_STEPS = 100, 200
 CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
 MIN_VALIDATION_TOKENS = 2048
 MONTH = 30 * 24 * 3600.0  # seconds
+TO_SHORTEN = "minutes=, steps= or a smaller batch_tokens= make the run shorter"
 TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
@@ -91,7 +92,7 @@ def log_expected_time(prepared: PreparedRun, has_default_duration: bool, log: Lo
         )
     log(f"expected time: about {duration(seconds)} for {counted(steps, 'step')}")
     if seconds >= LONG_RUN:
-        log("minutes=, steps= or a smaller batch_tokens= make the run shorter")
+        log(TO_SHORTEN)
 
 
 def _seconds_per_token(prepared: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
