@@ -104,6 +104,8 @@ def test_multi_label_data_in_which_no_example_has_several_labels_suggests_classi
     data = rows(40, lambda n: ("good", "bad", "", "good")[n % 4])
     assert "no example has several labels, and 10 have none: use task='classification'" in found(data, "multi-label")
     assert "several labels" not in found(rows(40, lambda n: ("good", "bad;good")[n % 2]), "multi-label")
+    marked = [{"text": f"[ENT] River {n} [ENT] is here.", "labels": ["place"]} for n in range(40)]
+    assert "several labels" not in found(marked, "entity-typing")
 
 
 def test_many_classes_of_one_example_suggest_another_column():

@@ -197,6 +197,7 @@ class MultiLabel(SequenceTask):
     mistake_order = "largest errors"
     has_labels = True
     saved_fields = ("metrics", "threshold")
+    label_hints = (missing_hint, capitals_hint, single_label_hint)
 
     threshold: float = THRESHOLD
 
@@ -219,7 +220,7 @@ class MultiLabel(SequenceTask):
 
     @classmethod
     def hints(cls, data: DataSet) -> list[str]:
-        return [*super().hints(data), *filter(None, [missing_hint(data), capitals_hint(data), single_label_hint(data)])]
+        return [*super().hints(data), *filter(None, (hint(data) for hint in cls.label_hints))]
 
     def targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         rows = [[label in each.label for label in self.head_config.labels] for each in examples]

@@ -17,6 +17,7 @@ from hornbook.metrics import classification as class_metrics
 from hornbook.tasks.encoded import ALL, EncodedExamples, Scorer
 from hornbook.tasks.kinds.classification import Classification, ClassPrediction, MultiLabel
 from hornbook.tasks.kinds.sequence import as_encoded_examples
+from hornbook.tasks.label_hints import capitals_hint, missing_hint
 from hornbook.tasks.reading.marked import MarkedLayout, split_marks
 from hornbook.tasks.reading.reader import Reader
 from hornbook.tasks.reading.table_files import TABLE_SUFFIXES
@@ -137,6 +138,7 @@ class EntityTyping(Marked, MultiLabel):
     accepted_inputs = "a text with [ENT] before and after the mention, or a dictionary with text, start and end"
     marks = ("[ENT]",)
     custom_layout = MarkedLayout(marks, has_several=True)
+    label_hints = (missing_hint, capitals_hint)  # classification does not read marks
     default_metrics = ("loose_micro_f1", "loose_macro_f1", "exact_match")
 
     def prediction_for(self, probabilities: dict[str, float]) -> ClassPrediction:
