@@ -75,6 +75,7 @@ def test_a_run(made):
     lines = [json.loads(line) for line in (made / "ernie" / "metrics.jsonl").read_text().splitlines()]
     validations = [line for line in lines if line["kind"] == "validation"]
     assert all(0 <= line["dea_accuracy"] <= 1 and line["dea"] > 0 for line in validations)
+    assert ", dea " in dict(library.describe(made / "ernie")["lines"])["last training loss"]
     before, after = (load_model(made / each) for each in ("bert", "ernie"))
     assert not torch.equal(before.blocks[0].fc1.weight, after.blocks[0].fc1.weight)
     assert library.load(made / "ernie").fill_mask("the [MASK] of")[0]

@@ -162,6 +162,7 @@ def test_what_came_to_nothing_does_not_block_its_folder(tmp_path, encoder):
         baseline("majority", rows, "classification", out)
     assert baseline("vectors", rows, "classification", out, model=encoder).score == found.score
     told = dict(describe(out)["lines"])
+    assert describe(out)["title"] == f"classification: vectors baseline of {encoder}"
     assert told["method"] == "vectors" and told["state"] == "finished" and told["dev scores"].startswith("accuracy ")
 
 

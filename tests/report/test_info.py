@@ -60,7 +60,7 @@ def test_a_run_before_its_first_step(make_run):
 def test_a_corpus(tmp_path):
     manifest = {
         "vocab_size": 8000,
-        "totals": {"documents": 12, "sentences": 340, "words": 4000, "tokens": 5_500_000, "bytes_read": 20_000_000},
+        "totals": {"documents": 12, "sentences": 340, "tokens": 5_500_000, "mentions": 70, "bytes_read": 20_000_000},
         "shards": [{}, {}],
         "sources": {"files": 1, "bytes": 100},
         "problems": {"nul_character": {"count": 3, "what": "NUL characters, removed"}},
@@ -69,7 +69,8 @@ def test_a_corpus(tmp_path):
     write(tmp_path / "manifest.json", manifest)
     np.save(tmp_path / "shard-00000.tokens.npy", np.zeros(500, np.uint16))
     said = words(tmp_path)
-    assert said["tokens"] == "5.50 million" and said["documents"] == "12" and said["repeated lines"] == "12.5%"
+    assert (said["documents"], said["tokens"], said["mentions"]) == ("12", "5.50 million", "70")
+    assert said["repeated lines"] == "12.5%"
     assert said["size"] == "1.1 kB in 2 shards" and said["problem"] == "3 NUL characters, removed"
     write(tmp_path / "manifest.json", {"files": []})
     with pytest.raises(ValueError, match="is not a corpus"):

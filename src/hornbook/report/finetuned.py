@@ -292,7 +292,7 @@ def describe_baseline(folder: Path) -> dict:
     scores = {split: formatting.named_scores(values) for split, values in splits.items()}
     return {
         "kind": run["command"],
-        "title": f"{task}: {run['command']} of {model or method or ''}",
+        "title": f"{task}: {method or ''} {run['command']}" + (f" of {model}" if model else ""),
         "method": method,
         "model": model or None,
         "task": task,

@@ -38,8 +38,8 @@ def counted(value: int, thing: str) -> str:
 def duration(seconds: float) -> str:
     """42 s; 12 min 5 s; 3 h 12 min; 2 days 4 h.
 
-    >>> duration(42), duration(59.7), duration(11520)
-    ('42 s', '1 min 0 s', '3 h 12 min')
+    >>> duration(42), duration(59.7), duration(11520), duration(1e8)
+    ('42 s', '1 min 0 s', '3 h 12 min', '1,157 days 9 h')
     """
     if not math.isfinite(seconds):
         return "unknown"
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes // 1440} days {minutes % 1440 // 60} h"
+    return f"{minutes // 1440:,} days {minutes % 1440 // 60} h"
 
 
 def loss(value: float | None) -> str:

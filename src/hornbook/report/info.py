@@ -158,7 +158,7 @@ def _manifest(folder: Path) -> dict:
     size = sum(file.stat().st_size for file in folder.glob("shard-*.npy"))
     vocab_size = manifest.get("vocab_size")
     repeated = manifest.get("repeated_lines", {}).get("repeated_share")
-    counts = [name for name in ("documents", "sentences", "words", "tokens") if name in totals]
+    counts = [name for name in ("documents", "sentences", "words", "tokens", "mentions") if name in totals]
     read = formatting.size(totals.get("bytes_read", 0))
     names = ("fingerprint", "vocab_size", "dtype", "totals", "dropped", "problems", "settings", "seconds")
     return {

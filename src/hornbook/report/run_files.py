@@ -87,9 +87,7 @@ class ReportedRun:
     @property
     def terms(self) -> list[str]:
         """Names of the loss terms, such as mlm, nsp, sop or clm."""
-        lines = [*self.train[:1], *self.validations[:1]]
-        names = dict.fromkeys(name for line in lines for name in line if name not in NOT_LOSSES | {"best"})
-        return [name for name in names if not any(name.startswith(f"{term}_") for term in names)]
+        return _loss_terms([*self.train[:1], *self.validations[:1]])
 
     @property
     def num_steps(self) -> int:
@@ -278,11 +276,16 @@ class ReportedRun:
         return max([0.0, *(value for value in (number(self.state.get(name)), *logged) if math.isfinite(value))])
 
 
+def _loss_terms(lines: list[dict]) -> list[str]:
+    names = dict.fromkeys(name for line in lines for name in line if name not in NOT_LOSSES | {"best"})
+    return [name for name in names if not any(name.startswith(f"{term}_") for term in names)]
+
+
 def _losses(line: dict | None) -> str:
     """For example `3.456 at step 2,000 (mlm 3.1, ...)`."""
     if line is None:
         return "none yet"
-    terms = ("mlm", "clm", "nsp", "sop", "rtd", "correction", "replace_mlm", "all_tokens_mlm")
+    terms = _loss_terms([line])
     names = (*terms, *(f"{term}_accuracy" for term in terms))
     parts = [
         f"{name.replace('_', ' ')} {(formatting.percent if name.endswith('accuracy') else formatting.loss)(line[name])}"
