@@ -160,7 +160,7 @@ def test_a_preset_starts_from_the_teacher(tmp_path, teacher, data, monkeypatch):
     result = learn(
         teacher.out, "distilbert", tmp_path / "run", data, overrides=few, epochs=0.1, lr=1e-9, log=said.append
     )
-    assert any("is initialised from layer 1 of the teacher, its embeddings" in words for words in said)
+    assert any("is initialised from layer 1 of the teacher and its embeddings" in words for words in said)
     student, taught = load_folder(result.out)[0], load_folder(teacher.out)[0]
     torch.testing.assert_close(student.blocks[0].fc1.weight, taught.blocks[0].fc1.weight, rtol=0, atol=1e-5)
     again = learn(teacher.out, "distilbert", tmp_path / "run", data, overrides=few, epochs=0.1, lr=1e-9, resume=True)

@@ -60,7 +60,7 @@ def probe_command(
     task: TaskName = "classification",
     method: option(str, "logistic (regression); for tags also bilstm, as in BERT's paper.") = "logistic",
     layers: option(str, "Layers to read: last, last4, mean-last4, all, embeddings, or numbers.") = "last4",
-    pooling: option(str | None, "Pooling of texts: cls (first token), lasttoken (of a causal model) or mean.") = None,
+    pooling: option(str | None, "Pooling of texts: mean (default), cls, or lasttoken (of a causal model).") = None,
     seed: Seed = 0,
     reading: Reading = None,
     overwrite: Overwrite = False,
@@ -122,6 +122,7 @@ def label_curve_command(
 def glue(runs: argument(list[Path], "Finished runs of GLUE's tasks.")) -> None:
     """Print the validation scores of runs on GLUE's tasks, and their average."""
     from hornbook.metrics.glue import OFFICIAL, glue_average, read_glue_scores
+    from hornbook.report.formatting import counted
 
     scores = read_glue_scores(runs)
     average, tasks = glue_average(scores)
@@ -129,7 +130,7 @@ def glue(runs: argument(list[Path], "Finished runs of GLUE's tasks.")) -> None:
     table(rows, ("task", "metric", "dev"))
     missing = [task for task in OFFICIAL if task not in tasks]
     without = f"; without {', '.join(missing)}" if missing else ""
-    print_result(f"average over {len(tasks)} tasks: {100 * average:.1f}{without}")
+    print_result(f"average over {counted(len(tasks), 'task')}: {100 * average:.1f}{without}")
     print_json({"average": average, "tasks": list(tasks), "missing": missing})
 
 

@@ -97,8 +97,7 @@ def evaluate_retrieval_command(
     num_errors: option(int, "Number of nearest wrong results to print.") = 5,
     device: Device = "auto",
 ) -> None:
-    """Score how well a model finds relevant documents: nDCG@10, MRR@10 and recall, with 95% intervals, and the nearest
-    wrong results."""
+    """Score how well a model finds relevant documents: nDCG@10, MRR@10, recall, and the nearest wrong results."""
     from hornbook.inference.retrieval.evaluation import evaluate_retrieval, read_retrieval
 
     if num_errors < 0:

@@ -139,7 +139,8 @@ def initialize_from_teacher(student: Transformer, teacher: Transformer) -> str:
             if all(heads) and student_config.tied == teacher_config.tied:
                 heads[0].load_state_dict(heads[1].state_dict())
                 copied.append("its vocabulary head")
-    return f"is initialised from {', '.join(copied)}"
+    *others, last = copied
+    return f"is initialised from {', '.join(others)}{' and ' * bool(others)}{last}"
 
 
 def _difference(student: TransformerConfig, teacher: TransformerConfig) -> str | None:
