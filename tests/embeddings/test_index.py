@@ -58,6 +58,9 @@ def test_blocks_change_nothing(monkeypatch, random, num_queries, block):
 def test_equal_scores_are_in_the_order_of_the_rows():
     _, rows = top_rows(np.ones((1, 4), np.float32), np.ones((9, 4), np.float32), None, 20)
     assert rows.tolist() == [list(range(9))]
+    vectors = np.tile(np.array([[1], [0], [2], [1]], np.float32), (100, 1))
+    _, rows = top_rows(np.ones((2, 1), np.float32), vectors, None, 150)
+    assert rows.tolist() == 2 * [exact(np.ones((1, 1), np.float32), vectors, 150)[1][0].tolist()]
 
 
 @pytest.mark.parametrize("width", [32, 33])  # with the kernel for int8, and without

@@ -207,9 +207,19 @@ def top_rows(
         where = slice(first, first + step) if chosen is None else chosen[first : first + step]
         scores_QB = _scores(queries_QD, vectors_ND[where], None if scales_N is None else scales_N[where])
         rows_B = np.arange(first, first + scores_QB.shape[1]) if chosen is None else where
-        best = torch.topk(torch.from_numpy(scores_QB), min(top_k, scores_QB.shape[1]), sorted=False)
-        top.add(best.values.numpy(), rows_B[best.indices.numpy()])
+        best_QK = _highest(torch.from_numpy(scores_QB), min(top_k, scores_QB.shape[1]))
+        top.add(np.take_along_axis(scores_QB, best_QK, 1), rows_B[best_QK])
     return top.scores, top.rows
+
+
+def _highest(scores_QB: torch.Tensor, num: int) -> np.ndarray:
+    """The indices of the `num` highest scores of each query; of those that equal the lowest of them the first, where
+    `topk` takes any."""
+    best = torch.topk(scores_QB, min(num + 1, scores_QB.shape[1]))
+    indices_QK, is_cut_Q1 = best.indices[:, :num], best.values[:, num - 1 : num] == best.values[:, num:]
+    for query in is_cut_Q1.any(1).nonzero()[:, 0]:
+        indices_QK[query] = scores_QB[query].sort(descending=True, stable=True).indices[:num]
+    return indices_QK.numpy()
 
 
 def _scores(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray | None) -> np.ndarray:
