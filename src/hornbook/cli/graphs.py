@@ -34,7 +34,7 @@ def graph_build(
         list[Path], "Triples (.tsv, .csv, .txt, .jsonl, also .gz, .xz, .zst), names (.json), WordNet, folders."
     ),
     out: option(Path, "Folder to write the graph to."),
-    columns: option(str | None, "Order of the columns without a heading, such as relation,head,tail.") = None,
+    columns: option(str | None, "Order of the columns if there is no header row, such as relation,head,tail.") = None,
     language: option(str, "Language of ConceptNet 5 edges to keep; empty for all.") = "en",
     overwrite: Overwrite = False,
 ) -> None:

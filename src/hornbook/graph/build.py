@@ -48,7 +48,7 @@ def build_graph(
     >>> hornbook.build_graph("facts.tsv", "another-graph")["totals"]["edges"]
     5
 
-    `columns` is the order of the columns in tables without a heading (default: head, relation, tail, weight).
+    `columns` is the order of the columns in tables without a header row (default: head, relation, tail, weight).
     `language` selects the edges of a ConceptNet 5 file ("" for all). A finished graph of the same sources is not built
     again: its manifest is returned at once, with `already_built` set.
     """

@@ -193,7 +193,7 @@ def _table_rows(
             yield place, dict(zip(COLUMNS, fields, strict=False))
         else:
             detail = (
-                f"{len(fields)} fields instead of head, relation, tail and perhaps a weight; a heading names others"
+                f"{len(fields)} fields instead of head, relation, tail and perhaps a weight; a header row names others"
             )
             into.problems.add(Problem("bad_triple", path, place, detail))
 
