@@ -70,11 +70,7 @@ def export(
     out = Path(out)
     if (out / ONNX_FILE).exists():
         raise ValueError(f"{out} already holds an exported model: choose another folder, or remove it")
-    source = open_measured_model(model)
-    if is_exported(source.folder):
-        raise ValueError(f"{source.folder} is already exported: give the original run or model")
-    if source.head_config is not None and source.head_config.output_type.is_embedding:
-        raise ValueError(f"{source.folder}: export of embedding models is not supported: use hornbook embed, or Python")
+    source = _open_exportable(model)
     random = np.random.default_rng(SEED)
     length = min(length, source.model.config.max_positions)
     encoded = comparison_inputs(source, texts, data, length, random)
@@ -103,10 +99,8 @@ def export(
         exported = open_measured_model(folder).with_threads(threads)
         agreed = agreement(source, exported, encoded, partial(on_progress, "inputs compared"))
         record["agreement"] = agreed | {"on": compared_on}
-        batches = [[source.random_inputs(random, [length]).batch([0])]] * 2
-        show = partial(on_progress, "rounds timed")
-        before, after = seconds_on_cpu([source, exported], batches, threads, rounds, show)
-        record |= {"latency_ms": percentiles_ms(after), "latency_ms_before": percentiles_ms(before)}
+        input_to_time = source.random_inputs(random, [length])
+        record |= _latencies(source, exported, input_to_time, threads, rounds, partial(on_progress, "rounds timed"))
         shape = (1, *([source.group_size] if rows_together(source.head_config) else []), length)
         record["memory_bytes"] = peak_memory(folder / ONNX_FILE, shape)
         if data is not None:
@@ -126,6 +120,29 @@ def _check(format: str, length: int, rounds: int, threads: int) -> None:
     check_timing({"length": length, "rounds": rounds, "threads": threads})
     for name in ("onnx", "onnxscript", "onnxruntime"):
         import_onnx(name)
+
+
+def _open_exportable(model: str | Path) -> MeasuredModel:
+    source = open_measured_model(model)
+    if is_exported(source.folder):
+        raise ValueError(f"{source.folder} is already exported: give the original run or model")
+    if source.head_config is not None and source.head_config.output_type.is_embedding:
+        raise ValueError(f"{source.folder}: export of embedding models is not supported: use hornbook embed, or Python")
+    return source
+
+
+def _latencies(
+    source: MeasuredModel,
+    exported: MeasuredModel,
+    encoded: EncodedExamples,
+    threads: int,
+    rounds: int,
+    on_progress: Callable[[int], None],
+) -> dict[str, dict[str, float]]:
+    """The latency of one input before and after the export."""
+    batches = [[encoded.batch([0])]] * 2
+    before, after = seconds_on_cpu([source, exported], batches, threads, rounds, on_progress)
+    return {"latency_ms": percentiles_ms(after), "latency_ms_before": percentiles_ms(before)}
 
 
 def _write(source: MeasuredModel, format: str, out: Path) -> None:

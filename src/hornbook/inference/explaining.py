@@ -75,8 +75,10 @@ def explain(
 
     Args:
         run: The run folder, or a predictor that is already loaded.
-        question: The question; `context` is a text that goes before it.
+        question: The question.
         choices: The possible answers.
+        context: A text that goes before the question.
+        device: `cpu`, `cuda`, `cuda:1`; defaults to a GPU if there is one.
 
     >>> import hornbook
     >>> explained = hornbook.explain("runs/tools", "What do I take to plant in the garden?", ["a trowel", "the moon"])

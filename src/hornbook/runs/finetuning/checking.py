@@ -51,9 +51,9 @@ def check(
         log: Receives messages about what was inferred and about bad rows.
 
     Returns:
-        A dictionary: `splits` (examples, unlabelled, duplicates, also_in_train with the first of them,
-        characters), `columns` with their
-        roles, `classes` or `numbers`, `left_out` rows by reason, `problems`; with a model also `tokens` and `training`.
+        A dictionary: `splits` (examples, unlabelled, duplicates, also_in_train with the first of them, characters),
+        `columns` with their roles, `classes` or `numbers`, `left_out` rows by reason, `problems`; with a model also
+        `tokens` and `training`.
 
     >>> import hornbook
     >>> rows = [{"text": f"text {i}", "label": "even" if i % 2 else "odd"} for i in range(20)]
