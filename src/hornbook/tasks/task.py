@@ -63,7 +63,6 @@ class Task:
     label_scope: ClassVar[Literal["text", "word", "choice", "passage"]] = "text"  # what a label belongs to
     min_scored: ClassVar[int] = 1  # examples that can be scored together
     has_baselines: ClassVar[bool] = True  # shallow models and probes can learn it
-    has_threshold: ClassVar[bool] = False  # tasks may leave an input unanswered, by a threshold
     allows_no_answer: bool = False  # the right answer may be none
     mistake_order: ClassVar[str] = "most confident errors"  # how `mistakes` are sorted
     hf_class: ClassVar[str]  # ending of the model classes in `transformers`

@@ -36,14 +36,13 @@ ROWS_AT_ONCE = 1024  # of the matrix of all cosines
 @dataclass(frozen=True)
 class SimilarityPrediction:
     """`similarity`: cosine of text and pair. `rank`: rank of the pair among all pairs of the split, by similarity to
-    the text, from 1; `nearest_wrong`: index of the most similar text that is not the pair, with its similarity
-    (`wrong_similarity`) and text (`nearest_text`)."""
+    the text, from 1; `nearest_wrong`: the most similar text that is not the pair, with its similarity
+    (`wrong_similarity`)."""
 
     similarity: float
     rank: int = 1
-    nearest_wrong: int | None = None
+    nearest_wrong: str | None = None
     wrong_similarity: float | None = None
-    nearest_text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -174,10 +173,9 @@ class Similarity(Task):
 
     def describe(self, example: SimilarityExample, prediction: SimilarityPrediction) -> dict[str, Any]:
         row = example.inputs | {"similarity": prediction.similarity}
-        if prediction.nearest_text is None:
+        if prediction.nearest_wrong is None:
             return row
-        wrong = {"nearest_wrong": prediction.nearest_text, "wrong_similarity": prediction.wrong_similarity}
-        return row | {"rank": prediction.rank} | wrong
+        return row | {name: getattr(prediction, name) for name in ("rank", "nearest_wrong", "wrong_similarity")}
 
     # ---- baselines
 
@@ -231,7 +229,7 @@ def ranked(
         nearest = cosines.argmax(1).tolist()
         ranks = 1 + (cosines >= right[:, None]).sum(1)
         for row, similarity, rank, index in zip(cosines, right, ranks, nearest, strict=True):
-            wrong = (index, float(row[index]), others[index]) if np.isfinite(row[index]) else (None, None, None)
+            wrong = (others[index], float(row[index])) if np.isfinite(row[index]) else (None, None)
             predictions.append(SimilarityPrediction(float(similarity), int(rank), *wrong))
     return predictions
 

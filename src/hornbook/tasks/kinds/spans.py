@@ -92,7 +92,6 @@ class Spans(Task):
     label_scope = "passage"
     mistake_order = "most confident answers without a word in common with a gold answer"
     hf_class = "ForQuestionAnswering"
-    has_threshold = True
     saved_fields = ("metrics", "allows_no_answer", "rules", "threshold")
 
     head_config: HeadConfig
