@@ -81,7 +81,13 @@ def test_stopping_pretrain(hornbook, tmp_path, pretraining):
     assert said.answer["ended"] == "stopped"
     step = said.answer["step"]
     assert json.loads((run / "checkpoints" / f"step-{step:08d}" / "state.json").read_text())["step"] == step
-    assert hornbook("fill-mask", run, "the [MASK]").status == 0
+    note = f"note: {run} is not finished: its weights are those of step {step:,} of 100,000"
+    rows = [{"text": f"the river {number}", "label": "ab"[number % 2]} for number in range(20)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows), encoding="utf-8")
+    learn = ["finetune", run, "--data", tmp_path / "rows.json", "--out", tmp_path / "out", "--set", "examples=8"]
+    for command in (["fill-mask", run, "the [MASK]"], [*learn, "--epochs", 1]):
+        said = hornbook(*command)
+        assert said.status == 0 and said.error.count(note) == 1
 
 
 def _interrupt_once_there(file: Path) -> None:

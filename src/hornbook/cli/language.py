@@ -17,6 +17,7 @@ from hornbook.cli.options import (
     argument,
     comma_separated,
     flag,
+    open_model,
     option,
     split_model_and_texts,
     with_optional_model,
@@ -52,7 +53,6 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Generate text with a GPT. Output is streamed."""
-    import hornbook
     from hornbook.inference.encoder import NUM_MASKS, EncoderModel
     from hornbook.inference.generation import MAX_NEW_TOKENS
 
@@ -64,7 +64,7 @@ def generate(
         refuse_unused_options("with --num-beams, which does not sample", sampling)
     else:
         refuse_unused_options("without --num-beams", given_options("length_penalty"))
-    loaded = hornbook.load(model, weights, device)
+    loaded = open_model(model, weights, device)
     if fill:
         if not isinstance(loaded, EncoderModel):
             raise ValueError(f"--fill is for encoders, and {model} is a GPT: leave out --fill")
@@ -112,13 +112,12 @@ def score(
     device: Device = "auto",
 ) -> None:
     """Print the log-probability of texts, in total and per token."""
-    import hornbook
     from hornbook.interop.hub import builtin_for
 
     model, texts = split_model_and_texts(arguments)
     if empty := [i for i, text in enumerate(texts, start=1) if not text.strip()]:
         raise ValueError(f"text {empty[0]} is empty, so there is nothing to score: leave it out")
-    loaded = hornbook.load(model or builtin_for(texts), weights, device)
+    loaded = open_model(model or builtin_for(texts), weights, device)
     scores = loaded.score(texts)
     rows = [(f"{each.total:.3f}", f"{each.per_token:.3f}", len(each.tokens), each.text) for each in scores]
     table(rows, ("log p", "per token", "tokens", "text"))
@@ -172,7 +171,6 @@ def perplexity(
     device: Device = "auto",
 ) -> None:
     """Measure how well a model predicts a text: per token, per word and in bits per byte."""
-    import hornbook
     from hornbook.data.problems import Problems
     from hornbook.report.formatting import counted
 
@@ -181,7 +179,7 @@ def perplexity(
     if baseline is not None and file.exists() and baseline.samefile(file):
         raise ValueError("--baseline is the file that is scored: give another text to train the 5-grams on")
     problems = Problems()
-    loaded = hornbook.load(model, weights, device)
+    loaded = open_model(model, weights, device)
     options = {"text_column": text_column, "problems": problems}
     with counting_display("scoring", "tokens") as show:
         result = loaded.perplexity(file, stride, documents, **options, on_progress=show)

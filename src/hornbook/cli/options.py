@@ -6,12 +6,17 @@ import os
 import re
 import shlex
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hornbook.interop.hub import BUILTIN_MODELS
 from hornbook.lifecycle.requests import with_device
+from hornbook.terminal import log
+
+if TYPE_CHECKING:
+    from hornbook.inference.decoder import DecoderModel
+    from hornbook.inference.encoder import EncoderModel
 
 
 def option(kind: Any, help: str, *names: str, **kwargs: Any) -> Any:
@@ -74,6 +79,17 @@ def split_model_and_texts(arguments: list[str]) -> tuple[str | None, list[str]]:
 def may_be_model(argument: str) -> bool:
     """A folder, or one word, as the names of models are."""
     return os.path.isdir(argument) or len(argument.split()) == 1
+
+
+def open_model(name: str, weights: str = "float", device: str = "auto") -> "EncoderModel | DecoderModel":
+    """`hornbook.load`, with a note if the model is a pre-training run that is not finished."""
+    import hornbook
+    from hornbook.train.checkpoint import unfinished_note
+
+    loaded = hornbook.load(name, weights, device)
+    if note := unfinished_note(loaded.folder):
+        log(note)
+    return loaded
 
 
 def refuse_folder(argument: str, last: str) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hornbook.cli.app import app, print_json
-from hornbook.cli.options import FOLDER_OR_NAME, Device, argument, option, split_model, with_optional_model
+from hornbook.cli.options import FOLDER_OR_NAME, Device, argument, open_model, option, split_model, with_optional_model
 from hornbook.terminal import print_result, table
 
 MASKS = ("[MASK]", "<mask>")
@@ -18,7 +18,6 @@ def fill_mask(
     device: Device = "auto",
 ) -> None:
     """Predict the masked tokens of a text. Several models, such as a teacher and its student, are compared."""
-    import hornbook
     from hornbook.interop.hub import builtin_for
 
     *models, text = arguments
@@ -29,7 +28,7 @@ def fill_mask(
             raise ValueError("--graph is for one model: leave it out, or name one ERNIE")
         _compare_masks(models, text, top_k, device)
         return
-    masks = hornbook.load(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top_k, graph)
+    masks = open_model(models[0] if models else builtin_for([text]), device=device).fill_mask(text, top_k, graph)
     for predictions in masks:
         rows = [(f"{prediction.probability:.2%}", prediction.word, prediction.text) for prediction in predictions]
         table(rows, ("", "word", "text"))
@@ -37,10 +36,9 @@ def fill_mask(
 
 
 def _compare_masks(models: list[str], text: str, top_k: int, device: str) -> None:
-    import hornbook
     from hornbook.inference.mask_comparison import compare_masks
 
-    masks = compare_masks([hornbook.load(model, device=device) for model in models], text, top_k)
+    masks = compare_masks([open_model(model, device=device) for model in models], text, top_k)
     for tokens in masks:
         rows = [(each.token, *("-" if p is None else f"{p:.2%}" for p in each.probabilities)) for each in tokens]
         table(rows, ("token", *models))
@@ -59,13 +57,12 @@ def next_sentence(
     device: Device = "auto",
 ) -> None:
     """Print the probability that sentence B follows sentence A."""
-    import hornbook
 
     if len(arguments) != 3:
         needed = f"{SENTENCE_MODEL[0].lower()}{SENTENCE_MODEL[1:]}"
         raise ValueError(f"next-sentence needs three arguments: {needed}, and two sentences in quotes")
     model, a, b = arguments
-    probability = hornbook.load(model, device=device).next_sentence(a, b)
+    probability = open_model(model, device=device).next_sentence(a, b)
     print_result(f"{probability:.1%} probability that the second sentence follows the first")
     print_json({"is_next": probability})
 
@@ -77,7 +74,6 @@ def detect(
     device: Device = "auto",
 ) -> None:
     """Mark the words of a text that look replaced, with an ELECTRA discriminator."""
-    import hornbook
     from hornbook.inference.encoder import mark_words
     from hornbook.interop.hub import builtin_for
 
@@ -86,7 +82,7 @@ def detect(
         raise ValueError(f"--threshold must be between 0 and 1, not {threshold:g}")
     if not text.strip():
         raise ValueError("the text is empty: give a sentence in which words may have been replaced")
-    words = hornbook.load(model or builtin_for([text]), device=device).detect(text)
+    words = open_model(model or builtin_for([text]), device=device).detect(text)
     marked = mark_words(text, [word for word in words if word.probability >= threshold])
     print_result(marked)
     table([(f"{word.probability:.1%}", word.word) for word in words], ("replaced", "word"))

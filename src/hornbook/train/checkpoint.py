@@ -14,7 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from hornbook.files import hard_link_files, read_json, replacing_folder, write_json, write_tensors
+from hornbook.files import hard_link_files, read_json, read_json_if_exists, replacing_folder, write_json, write_tensors
+from hornbook.lifecycle.run_folder import is_task_run
 from hornbook.lifecycle.temp_files import temporary_for
 
 STATE_FILES = ("optimizer.safetensors", "state.json")
@@ -95,6 +96,21 @@ class Checkpoints:
     def link_to_root(self, checkpoint: Path) -> None:
         """Links the checkpoint's model files into the root of the run, without copying."""
         hard_link_files(checkpoint, self.run_folder, "**/*", excluded=STATE_FILES)
+
+
+def unfinished_note(folder: Path) -> str | None:
+    """A note that a folder holds a pre-training run that is not finished, whose weights are those of its last
+    checkpoint; None for every other folder."""
+    try:
+        run, checkpoints = read_json_if_exists(folder / "run.json"), Checkpoints(folder)
+        if is_task_run(run) or (step := checkpoints.last_step()) is None:
+            return None
+        steps = run["settings"]["schedule"]["steps"]
+        if checkpoints.is_trained(steps):
+            return None
+    except (ValueError, TypeError, KeyError, AttributeError):  # the weights can be used if the records are damaged
+        return None
+    return f"note: {folder} is not finished: its weights are those of step {step:,} of {steps:,}"
 
 
 def kept_folder(run_folder: Path, step: int) -> Path:

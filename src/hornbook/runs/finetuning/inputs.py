@@ -43,6 +43,7 @@ from hornbook.tasks.summary import hints, summarize, summary_lines
 from hornbook.tasks.task import RegisteredTask, Task
 from hornbook.text.task_tokens import with_gpt1_format, with_mention_marks, with_pad_token
 from hornbook.text.tokenizer import Tokenizer
+from hornbook.train.checkpoint import unfinished_note
 from hornbook.train.randomness import sample_of, seed_of
 from hornbook.train.runtime import choose_runtime
 
@@ -212,7 +213,12 @@ def open_inputs(
         model = builtin_for(text for example in dataset.splits["train"] for text in example.texts)
         log(f"no model is named: fine-tuning the built-in model '{model}' ({LANGUAGES[model]})")
         request = replace(request, model=model)
-    pretrained, tokenizer = loaded or load_folder(model_folder(request.model))
+    if loaded is None:
+        folder = model_folder(request.model)
+        if note := unfinished_note(folder):
+            log(note)
+        loaded = load_folder(folder)
+    pretrained, tokenizer = loaded
     settings = _settings(registered, pretrained, dataset, request, log)
     pretrained, tokenizer = with_task_format(pretrained, tokenizer, settings.task, KINDS[dataset.kind].marks)
     head_config = head_config_for(
