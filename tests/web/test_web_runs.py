@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,6 +127,9 @@ def test_slurm_jobs(tmp_path, monkeypatch):
     assert f"--dependency=afterok:{submitted['submitted'][0]}" in jobs[2]
     record = json.loads((tmp_path / "out" / "web.json").read_text())
     assert counts(record)["quality"] == len(rows_of(tmp_path / "out")) == 10
+    (tmp_path / "out" / "web.json").unlink()  # as if the last job had been killed
+    shutil.rmtree(tmp_path / "out" / "work" / "logs" / "publish" / "completions")
+    assert len(build_web_corpus(tmp_path / "pages.warc", tmp_path / "out", **options)["submitted"]) == 1
     assert build_web_corpus(tmp_path / "pages.warc", tmp_path / "out", **options)["already_built"]
 
 

@@ -340,6 +340,7 @@ def _submit(work: Path, stages: list, workers: int, sbatch: dict[str, str]) -> d
                 depends=previous,
             )
             previous.launch_job()
-            jobs.append(str(previous.job_id))
+            if previous.job_id != -1:  # a stage that an earlier job has completed
+                jobs.append(str(previous.job_id))
     write_json(submitted, {"jobs": jobs})
     return {"submitted": jobs, "tasks": [0, sum(tasks for _, _, tasks in stages)]}
