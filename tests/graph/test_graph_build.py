@@ -43,6 +43,16 @@ def test_formats_give_the_same_graph(tmp_path, name, content):
     assert edges(Graph(tmp_path / "graph")) == set(TRIPLES)
 
 
+def test_an_empty_file_is_noted_after_one_with_a_bad_row(tmp_path):
+    (tmp_path / "a.tsv").write_text(lines("\t") + "dog\n")
+    (tmp_path / "b.tsv").write_text("\n")
+    problems = build_graph([tmp_path / "a.tsv", tmp_path / "b.tsv"], tmp_path / "graph")["problems"]
+    assert {kind: list(each["files"].values()) for kind, each in problems.items()} == {
+        "bad_triple": [1],
+        "empty_file": [1],
+    }
+
+
 def test_the_order_of_columns(tmp_path):
     (tmp_path / "a.txt").write_text("IsA\tdog\tanimal\n")
     build_graph(tmp_path / "a.txt", tmp_path / "graph", columns=["relation", "head", "tail"])

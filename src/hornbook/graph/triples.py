@@ -84,14 +84,14 @@ def read_file(path: str, into: Triples, columns: Sequence[str] | None, language:
     kind, _ = format_of(path, TRIPLE_SUFFIXES)
     split = split_of(path)
     rows = _json_rows(path, into.problems) if kind == ".jsonl" else _table_rows(path, kind, columns, into, language)
-    before = len(into.heads)
+    before = len(into.heads), into.problems.count("bad_triple")
     for count, (place, row) in enumerate(rows, 1):
         reason = _add_row(row, split, into)
         if reason:
             into.problems.add(Problem("bad_triple", path, place, reason))
         if count % 50_000 == 0:
             on_progress("edges read", len(into.heads))
-    if len(into.heads) == before and not into.problems.count("bad_triple"):
+    if before == (len(into.heads), into.problems.count("bad_triple")):
         into.problems.add(Problem("empty_file", path))
 
 
