@@ -53,6 +53,8 @@ def test_a_dictionary_of_ones_own(tmp_path):
     assert read_dictionary(file) == {"cat": "chat", "ice cream": "glace"}
     file.write_text("\ufeff" + file.read_text())
     assert read_dictionary(file) == {"cat": "chat", "ice cream": "glace"}
+    file.write_bytes("cat\t고양이\nriver\t강\nbridge\t다리\nmoon\t달\n".encode("cp949"))
+    assert read_dictionary(file) == {"cat": "고양이", "river": "강", "bridge": "다리", "moon": "달"}
     file.write_text("cat\n", encoding="utf-8")
     with pytest.raises(ValueError, match="line 1 has a word and no translation"):
         read_dictionary(file)

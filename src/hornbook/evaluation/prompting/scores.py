@@ -15,6 +15,8 @@ from hornbook.lifecycle.run_folder import SCORES
 from hornbook.metrics.confidence_intervals import crossed_intervals
 from hornbook.metrics.generation import signature
 from hornbook.tasks.kinds.choice import ENOUGH_CHOICES
+from hornbook.tasks.reading.reader import Reader
+from hornbook.tasks.reading.text_files import lines_of
 from hornbook.tasks.text.definition import TextTask
 from hornbook.tasks.text.metrics import METRICS, TextAnswer
 from hornbook.tasks.text.sources import Item, ItemSplits
@@ -215,7 +217,7 @@ def translate_words(text: str, words: Mapping[str, str]) -> str:
 def read_dictionary(path: str | Path) -> dict[str, str]:
     """Reads a file with a word and its translation per line, separated by white space; a word's first one counts."""
     translations: dict[str, str] = {}
-    for line_number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").split("\n"), 1):
+    for line_number, line in enumerate(lines_of(Path(path), Reader()), 1):
         if line.strip():
             word, _, translation = line.strip().partition("\t" if "\t" in line else " ")
             if not translation.strip():
