@@ -44,6 +44,11 @@ def stored(folder, kind):
     return path
 
 
+def test_a_half_is_not_called_a_tenth():
+    rows = [{"text": f"text {number}", "label": "ab"[number % 2]} for number in range(4)]
+    assert read("classification", rows).messages[1].startswith("2 of 4 examples (by label, seed 0) are held out")
+
+
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".jsonl", ".json", ".parquet", "frame", "list"])
 def test_the_same_table_in_every_form(tmp_path, kind):
     data = {"frame": Frame(REVIEWS), "list": REVIEWS}.get(kind) or stored(tmp_path, kind)

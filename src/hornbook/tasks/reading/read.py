@@ -173,10 +173,10 @@ def _with_dev(splits: Splits, reader: Reader, seed: int, fraction: float) -> Spl
             f"({skipped}): repair them, or give at least {MIN_EXAMPLES} rows"
         )
     train, dev, how = hold_out(splits["train"], fraction, seed)
-    share = "a tenth" if fraction == HELD_OUT else f"{fraction:.0%}"
-    reader.log(
-        f"{len(dev):,} of {len(train) + len(dev):,} examples ({share}, {how}, seed {seed}) are held out for validation"
-    )
+    share, total = "a tenth, " if fraction == HELD_OUT else f"{fraction:.0%}, ", len(train) + len(dev)
+    if abs(len(dev) / total - fraction) > 0.05:  # of few examples, or in large groups
+        share = ""
+    reader.log(f"{len(dev):,} of {total:,} examples ({share}{how}, seed {seed}) are held out for validation")
     return {"train": train, "dev": dev} | {split: each for split, each in splits.items() if split != "train"}
 
 
