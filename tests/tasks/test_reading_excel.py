@@ -9,6 +9,8 @@ from test_reading_inputs import spec_of
 
 from hornbook.tasks.reading.inputs import read_input_rows
 from hornbook.tasks.reading.read import read
+from hornbook.tasks.reading.reader import Reader
+from hornbook.tasks.reading.table_files import read_table
 
 
 def workbook(path, *rows, other=()):
@@ -77,3 +79,13 @@ def test_without_openpyxl_the_extra_is_named(tmp_path, monkeypatch):
     write(tmp_path, a__xlsx=b"PK")
     with pytest.raises(ValueError, match=r"needs the package openpyxl, .*: pip install 'hornbook\[excel\]'"):
         read("classification", tmp_path / "a.xlsx")
+
+
+def test_a_workbook_without_cells_is_refused(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.create_chartsheet("chart").add_chart(openpyxl.chart.BarChart())
+    del book["Sheet"]
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(ValueError, match=r"a\.xlsx cannot be read as Excel \(it has no sheet with cells\)"):
+        read_table(tmp_path / "a.xlsx", Reader())

@@ -270,6 +270,8 @@ def _open_excel(path: Path, reader: Reader) -> _OpenTable:
     reader.files.append(str(path))
     try:
         with contextlib.closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            if not book.worksheets:
+                raise ValueError("it has no sheet with cells")
             sheet = book.worksheets[0]
             cells = list(sheet.iter_rows(values_only=True))
     except (zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, OSError, KeyError, ValueError) as error:
