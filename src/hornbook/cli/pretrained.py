@@ -57,7 +57,6 @@ def next_sentence(
     device: Device = "auto",
 ) -> None:
     """Print the probability that sentence B follows sentence A."""
-
     if len(arguments) != 3:
         needed = f"{SENTENCE_MODEL[0].lower()}{SENTENCE_MODEL[1:]}"
         raise ValueError(f"next-sentence needs three arguments: {needed}, and two sentences in quotes")
