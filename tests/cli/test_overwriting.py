@@ -1,7 +1,12 @@
 """--overwrite replaces what hornbook wrote, and nothing else."""
 
+import shutil
+
 import pytest
 from tiny import TINY_WORDS
+
+from hornbook.cli.overwriting import overwriting
+from hornbook.lifecycle.locking import holds_a_lock, run_lock
 
 
 @pytest.fixture
@@ -25,6 +30,40 @@ def test_what_fails_at_once_gives_the_old_run_back(hornbook, complaint, training
     before = sorted(tmp_path.rglob("*"))
     assert "did you mean" in complaint(*training, "--overwrite", "--set", "optimizer.lrr=1")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_command_that_was_killed_early_loses_nothing(hornbook, complaint, training, tmp_path):
+    run, old = tmp_path / "run", tmp_path / ".run.old"
+    hornbook(*training)
+    run.rename(old)  # as the killed command left it
+    assert "already holds a run" in complaint(*training)
+    assert (run / "run.json").exists() and not old.exists()
+    run.rename(old)
+    said = hornbook(*training, "--seed", 5, "--overwrite")
+    assert "run is back: the command" in said.stderr.replace("\n", " ") and said.answer["ended"] == "finished"
+    assert not old.exists()
+
+
+def test_the_old_run_is_removed_after_a_kill_once_there_is_a_new_one(hornbook, complaint, training, tmp_path):
+    old = tmp_path / ".run.old"
+    hornbook(*training)
+    shutil.copytree(tmp_path / "run", old)
+    with run_lock(old):  # the command still runs
+        hornbook(*training, "--resume")
+        assert old.exists()
+    (old / "notes.txt").write_text("mine")
+    assert "notes.txt, which hornbook did not write" in complaint(*training, "--resume")
+    (old / "notes.txt").unlink()
+    hornbook(*training, "--resume")
+    assert not old.exists()
+
+
+def test_a_signal_during_an_import_gives_the_old_run_back(hornbook, training, tmp_path):
+    """The process would otherwise end without unwinding the stack."""
+    hornbook(*training)
+    with overwriting(tmp_path / "run", {"run"}, overwrite=True):
+        assert holds_a_lock()
+    assert not holds_a_lock() and (tmp_path / "run/run.json").exists()
 
 
 def test_what_it_refuses(hornbook, complaint, training, tmp_path, tiny_text_file, tiny_tokenizer):

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hornbook.terminal import log
+from hornbook.train.parallel.torchrun import rank
+
 RUN = {"run", "fine-tuned run", "several runs", "baseline", "probe"}
 # The pictures that reports write.
 PLOTS = (
@@ -31,26 +34,44 @@ OWN_NAMES = """
 @contextmanager
 def overwriting(out: Path, kinds: set[str], overwrite: bool, resume: bool = False) -> Iterator[None]:
     """With `--overwrite`, moves the folder `out` aside while the command writes a new one, then removes the old one. If
-    the command fails before it writes anything, the old folder is restored. A folder of another kind than `kinds`, or
-    with files that hornbook did not write, is refused, as is one that cannot be written."""
+    the command fails before it writes anything, the old folder is restored; if it is killed, the next command on `out`
+    does either. A folder of another kind than `kinds`, or with files that hornbook did not write, is refused, as is
+    one that cannot be written."""
+    from hornbook.lifecycle.locking import is_locked, run_lock
+
     check_writable(out)
     refuse_both(overwrite, resume)
-    if not overwrite or not out.exists() or not any(out.iterdir()):
+    folder = out.resolve()
+    old = folder.with_name(f".{folder.name}.old")
+    if old.is_dir() and rank() == 0 and not is_locked(old):
+        _refuse_foreign_files(old)
+        if not _remove_or_restore(old, folder):
+            log(f"{out} is back: the command that was to overwrite it was killed before it wrote anything")
+    if not overwrite or _is_empty(out):
         yield
         return
     refuse_foreign(out, kinds)
-    folder = out.resolve()
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
     os.replace(folder, old)
-    try:
-        yield
-    finally:
-        if folder.exists() and any(folder.iterdir()):
-            shutil.rmtree(old)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(old, folder)
+    with run_lock(old):  # a signal during an import, too, restores it
+        try:
+            yield
+        finally:
+            _remove_or_restore(old, folder)
+
+
+def _remove_or_restore(old: Path, folder: Path) -> bool:
+    """Removes the old folder if the command has written a new one, and otherwise restores it; returns whether it was
+    removed."""
+    if _is_empty(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(old, folder)
+        return False
+    shutil.rmtree(old)
+    return True
+
+
+def _is_empty(folder: Path) -> bool:
+    return not folder.exists() or not any(folder.iterdir())
 
 
 def refuse_both(overwrite: bool, resume: bool) -> None:
@@ -72,18 +93,21 @@ def refuse_foreign(out: Path, kinds: set[str]) -> None:
 
     if not out.is_dir():
         raise ValueError(f"{out} is a file: --overwrite replaces only folders that hornbook wrote")
-    foreign = [
-        path.name
-        for path in out.iterdir()
-        if not any(fnmatch.fnmatch(path.name, own) for own in (*OWN_NAMES.split(), *PLOTS))
-    ]
-    if foreign:
-        raise ValueError(f"{out} holds {min(foreign)}, which hornbook did not write: move it, or choose another --out")
+    _refuse_foreign_files(out)
     kind = describe(out)["kind"]
     if kind not in kinds:
         raise ValueError(f"{out} holds a {kind}, which this command does not write: choose another --out")
     with run_lock(out):  # raises if a process is writing to it
         pass
+
+
+def _refuse_foreign_files(folder: Path) -> None:
+    own_names = (*OWN_NAMES.split(), *PLOTS)
+    foreign = [path.name for path in folder.iterdir() if not any(fnmatch.fnmatch(path.name, own) for own in own_names)]
+    if foreign:
+        raise ValueError(
+            f"{folder} holds {min(foreign)}, which hornbook did not write: move it, or choose another --out"
+        )
 
 
 def refuse_existing(out: Path, file: str, contents: str) -> None:
