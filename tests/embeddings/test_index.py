@@ -201,6 +201,10 @@ def test_a_killed_build_resumes(model, table, tmp_path):
     other.write_text("id,body\nx,bread\n")
     with pytest.raises(ValueError, match=r"unfinished index of .*texts.csv: run that command again"):
         hornbook.build_index(other, out, model, text="body")
+    (out / "rows.arrow").rename(tmp_path / "rows.arrow")
+    with pytest.raises(ValueError, match=r"rows.arrow is missing or truncated: restore it"):
+        hornbook.build_index(table, out, model, text="body")
+    (tmp_path / "rows.arrow").rename(out / "rows.arrow")
     assert hornbook.build_index(table, out, model, text="body").num_added == 36
     hornbook.build_index(table, whole, model, text="body")
     one, two = Index(out), Index(whole)

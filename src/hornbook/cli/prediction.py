@@ -246,7 +246,8 @@ def explain_command(
         print_result(f"\n{choice.text}" + ("" if choice.paths else ": no path"))
         for path in choice.paths[:top_k]:
             print_result(f"  {path.weight:6.1%}  {path.path}")
-    page = write_explanation(out or Path(run) / EXPLANATION_PAGE, explanation.to_dict(), run)
+    folder = Path(run) if Path(run).is_dir() else Path()  # a run on the Hub is in a cache
+    page = write_explanation(out or folder / EXPLANATION_PAGE, explanation.to_dict(), run)
     print_result(f"\n{explanation.answer}; pictures are in {page}")
     print_json({**explanation.to_dict(), "page": str(page)})
 

@@ -205,10 +205,11 @@ class IndexWriter:
         """Removes what a killed process wrote but did not commit."""
         for name, size in self.manifest.sizes().items():
             path = self.folder / name
-            if not path.exists() and not size:
-                path.touch()
-            if path.stat().st_size < size:
-                raise ValueError(f"{path} is truncated: restore it, or remove the folder and build the index again")
+            if size and (not path.exists() or path.stat().st_size < size):
+                raise ValueError(
+                    f"{path} is missing or truncated: restore it, or remove the folder and build the index again"
+                )
+            path.touch()
             os.truncate(path, size)
 
     def add(
