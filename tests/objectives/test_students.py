@@ -159,9 +159,8 @@ def test_a_target_that_is_projected_cannot_collapse():
 def test_first_weights_from_every_other_layer():
     teacher = teacher_of(num_layers=4, width=24)
     student = encoder(Distilbert, 9, num_layers=2)
-    assert "layers 1, 4 of the teacher, its embeddings, its vocabulary head" in initialize_from_teacher(
-        student, teacher
-    )
+    said = initialize_from_teacher(student, teacher)
+    assert said == "is initialised from layers 1, 4 of the teacher, its embeddings and its vocabulary head"
     for block, number in zip(student.blocks, (1, 4), strict=True):
         expected = teacher.blocks[number - 1].state_dict()
         assert all(torch.equal(value, expected[name]) for name, value in block.state_dict().items())
