@@ -24,9 +24,9 @@ def pairs_of(sampler: SequenceSampler, num_batches: int) -> list[tuple[np.ndarra
     return [pair for number in range(num_batches) for pair in two_segments(sampler.batch(number, 500), sampler)]
 
 
-def has_boundary(corpus: Corpus, a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two sentences or more are in the pair."""
-    first, last = np.searchsorted(sentence_starts_of(corpus), [min(a[0], b[0]), max(a[-1], b[-1])], "right")
+def has_boundary(starts: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two sentences or more, which start there, are in the pair."""
+    first, last = np.searchsorted(starts, [min(a[0], b[0]), max(a[-1], b[-1])], "right")
     return last > first
 
 
@@ -66,7 +66,8 @@ def test_half_are_swapped_whatever_the_chunk(corpus):
     sampler = SequenceSampler([(corpus, 1.0)], LENGTH, seed=3, layout="sop")
     found = pairs_of(sampler, 10)
     labels = np.array([label for *_, label in found])
-    is_one_sentence = np.array([not has_boundary(corpus, a, b) for a, b, _ in found])
+    starts = sentence_starts_of(corpus)
+    is_one_sentence = np.array([not has_boundary(starts, a, b) for a, b, _ in found])
     for some in (labels, labels[is_one_sentence], labels[~is_one_sentence]):
         assert len(some) > 900 and abs(some.mean() - 0.5) < 3.5 * 0.5 / len(some) ** 0.5
 
@@ -95,8 +96,9 @@ def test_lengths_do_not_tell_the_label(alike):
 def test_broken_sentences_do_not_tell_the_label(alike):
     """Where a segment starts or ends within a sentence, because it was cut; of pairs that are one sentence, all do."""
     corpus, found = alike
-    found = [(a, b, label) for a, b, label in found if has_boundary(corpus, a, b)]
-    starts = set(sentence_starts_of(corpus).tolist()) | {FIRST + corpus.num_tokens}
+    sentence_starts = sentence_starts_of(corpus)
+    found = [(a, b, label) for a, b, label in found if has_boundary(sentence_starts, a, b)]
+    starts = set(sentence_starts.tolist()) | {FIRST + corpus.num_tokens}
     labels = np.array([label for *_, label in found], bool)
     ends = [(a[0], a[-1] + 1, b[0], b[-1] + 1) for a, b, _ in found]
     is_broken = np.array([[int(token) not in starts for token in each] for each in ends])
