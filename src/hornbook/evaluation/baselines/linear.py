@@ -6,7 +6,8 @@ correlation, by that, because the likeliest model then often predicts a single c
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,19 @@ class Fitted(NamedTuple):
     params: dict[str, Any]  # C (multi-label: one per class; one class only: none), or alpha of ridge regression
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Context without convergence warnings: weakly regularised models do not converge on separable data, and lose the
+    cross-validation anyway. It also limits the solver to one thread."""
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    # The solver multiplies small matrices and vectors: spreading that over two busy cores took 30 times as long.
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
 def fit_texts(labelled: LabelledTask, features: Callable[[list], Matrix]) -> tuple[Predict, dict[str, Any]]:
     """A linear model on the `features` of examples: the function that predicts, and what was fitted."""
     task, train, seed = labelled.spec.task, labelled.train, labelled.settings.runtime.seed
@@ -55,6 +69,7 @@ def fit_labels(task: Task, features: Matrix, targets: np.ndarray, seed: int) -> 
     return fit_logistic(features[known], targets[known], task.head_config.num_labels, seed, task.metrics[0])
 
 
+@_quietly()
 def fit_logistic(
     features: Matrix, targets: np.ndarray, num_labels: int, seed: int, metric_for_best: str = ""
 ) -> Fitted:
@@ -64,7 +79,7 @@ def fit_logistic(
         return Fitted(lambda x: _spread(np.zeros((x.shape[0], 1)), classes, num_labels), {})
     best_c = _best_c(features, targets, seed, metric_for_best)
     model = _logistic(features, best_c)
-    _quietly(model.fit, features, targets)
+    model.fit(features, targets)
 
     def decision_function(x: Matrix) -> np.ndarray:
         logits = model.decision_function(x)
@@ -85,12 +100,13 @@ def fit_multi_label(features: Matrix, holds: np.ndarray, seed: int) -> Fitted:
     return Fitted(decision_function, {"C": [model.params.get("C") for model in models]})
 
 
+@_quietly()
 def fit_ridge(features: Matrix, targets: np.ndarray) -> Fitted:
     """Ridge regression; its alpha is chosen by generalised cross-validation."""
     from sklearn.linear_model import RidgeCV
 
     model = _scaled(features, RidgeCV(ALPHAS))
-    _quietly(model.fit, features, targets)
+    model.fit(features, targets)
     return Fitted(lambda x: model.predict(x)[:, None], {"alpha": float(model[-1].alpha_)})
 
 
@@ -145,7 +161,7 @@ def _best_c(features: Matrix, targets: np.ndarray, seed: int, metric_for_best: s
         of_folds = []
         for train, held_out in splits:
             model = _logistic(features, c)
-            _quietly(model.fit, features[train], targets[train])
+            model.fit(features[train], targets[train])
             of_folds.append(model.predict_proba(features[held_out]))
         probabilities = np.concatenate(of_folds)
         if metric_for_best == "matthews":
@@ -153,15 +169,3 @@ def _best_c(features: Matrix, targets: np.ndarray, seed: int, metric_for_best: s
         else:
             scores.append(-log_loss(gold, probabilities, labels=classes))
     return candidates[int(np.argmax(scores))]
-
-
-def _quietly(fit: Callable, *arguments: Any) -> None:
-    """Fits without convergence warnings: weakly regularised models do not converge on separable data, and lose the
-    cross-validation anyway."""
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
-
-    # The solver multiplies small matrices and vectors: spreading that over two busy cores took 30 times as long.
-    with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fit(*arguments)
