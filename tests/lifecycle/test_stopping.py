@@ -210,3 +210,17 @@ def test_the_first_signal_to_a_training_loop_is_acknowledged_at_once(monkeypatch
         assert signals.stop == "SIGINT"
         os.kill(os.getpid(), signal.SIGTERM)
     assert capfd.readouterr().err == f"{stopping.STOPPING}\n"
+
+
+def test_ctrl_c_while_a_module_in_cpp_is_imported(hornbook, monkeypatch):
+    """Such modules raise an ImportError because of it; other ones are bugs, and keep their traceback."""
+    causes = [KeyboardInterrupt(), OSError()]
+
+    def load(*_, **__):
+        raise ImportError("initialization failed") from causes.pop(0)
+
+    monkeypatch.setattr("hornbook.load", load)
+    said = hornbook("fill-mask", "A [MASK].")
+    assert (said.status, said.out) == (130, "hornbook: stopped\n")
+    with pytest.raises(ImportError):
+        hornbook("fill-mask", "A [MASK].")

@@ -50,7 +50,11 @@ class Commands(TyperGroup):
         begin_work()
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
+        except (KeyboardInterrupt, ImportError) as stop:
+            if isinstance(stop, ImportError):
+                if not isinstance(stop.__cause__, KeyboardInterrupt):
+                    raise
+                stop = stop.__cause__  # modules in C++ wrap one that comes while they are imported
             print_error(str(stop) or "stopped")
             raise typer.Exit(130) from None
 
