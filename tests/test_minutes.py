@@ -133,3 +133,12 @@ def test_more_tokens_make_larger_batches(monkeypatch, tmp_path, tiny_corpus):
     settings = read_json(tmp_path / "fast" / "run.json")["settings"]
     assert settings["batch"]["tokens"] == 16_384  # 16 x 60 s / 2e-5 s = 48 million tokens, a 2,500th of them
     assert settings["optimizer"]["lr"] == 4e-3
+
+
+@pytest.mark.parametrize("has_default_duration", [True, False])
+def test_a_long_run_says_what_makes_it_shorter_unless_its_length_was_given(has_default_duration, slow):
+    settings = SimpleNamespace(schedule=SimpleNamespace(steps=3000), batch=SimpleNamespace(mean_tokens=1000))
+    said = []
+    minutes.log_expected_time(SimpleNamespace(settings=settings), has_default_duration, said.append)
+    assert said[1].startswith("expected time: about 55 min")
+    assert [line for line in said if "shorter" in line] == said[2:] and len(said[2:]) == has_default_duration

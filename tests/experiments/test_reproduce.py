@@ -18,8 +18,6 @@ from hornbook.evaluation.experiments.resolved import ArmBudget
 from hornbook.evaluation.experiments.runner import reproduce
 from hornbook.files import read_json
 from hornbook.report.info import describe
-from hornbook.runs.pretraining.minutes import TO_SHORTEN
-from hornbook.train.job import Outcome, Stopped
 
 
 class Killed(BaseException):
@@ -475,17 +473,6 @@ def test_what_is_wrong_is_refused_in_a_sentence(hornbook, home, tiny_corpus, tmp
     found = hornbook("reproduce", home / "smallest.toml", *(word for pair in asked.items() for word in pair))
     assert found.status == 2 and said in found.error and found.error.count("\n") == 1
     assert not (tmp_path / "out" / "jobs").exists()
-
-
-def test_what_makes_an_arm_shorter_is_an_option_of_reproduce(home, tiny_corpus, tmp_path, monkeypatch):
-    def long_run(*given, log, **options):
-        log(TO_SHORTEN)
-        raise Stopped(Outcome("stopped", 0, 0, 0.0, {}, None))
-
-    monkeypatch.setattr(running, "pretrain", long_run)
-    said = []
-    run(home, tiny_corpus, tmp_path / "out", log=said.append)
-    assert "flops=" in said[-1] and TO_SHORTEN not in said
 
 
 def test_missing_data_is_named_and_the_rest_runs(home, tiny_corpus, tmp_path):

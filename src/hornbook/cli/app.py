@@ -50,11 +50,11 @@ class Commands(TyperGroup):
         begin_work()
         try:
             return super().invoke(ctx)
-        except (KeyboardInterrupt, ImportError) as stop:
-            if isinstance(stop, ImportError):
-                if not isinstance(stop.__cause__, KeyboardInterrupt):
-                    raise
-                stop = stop.__cause__  # modules in C++ wrap one that comes while they are imported
+        except (KeyboardInterrupt, ImportError) as error:
+            # An interrupt while a module in C++ is imported becomes the cause of an ImportError.
+            stop = error.__cause__ if isinstance(error, ImportError) else error
+            if not isinstance(stop, KeyboardInterrupt):
+                raise
             print_error(str(stop) or "stopped")
             raise typer.Exit(130) from None
 

@@ -72,7 +72,8 @@ def is_several(folder: str | Path) -> bool:
 
 def describe_several(folder: Path) -> dict:
     trials, curve = read_trials(folder), read_curve(folder)
-    is_sweep, lines = trials is not None or (folder / SWEEP).is_file(), []
+    is_sweep = trials is not None or (folder / SWEEP).is_file()
+    lines = []
     if trials is not None:
         for row in trials.rows:
             mark = ", no better than chance" if row["degenerate"] else ""

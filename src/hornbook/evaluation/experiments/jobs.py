@@ -36,7 +36,6 @@ from hornbook.models.transformer import count_parameters
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.single_run import open_and_run
 from hornbook.runs.pretraining.batches import open_corpora
-from hornbook.runs.pretraining.minutes import TO_SHORTEN
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.tasks.reading.read import by_article, read
 from hornbook.tasks.records import DataSet
@@ -46,7 +45,6 @@ from hornbook.train.job import OnProgress, Outcome, Stopped
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # tells Linux to reset the peak resident size to the current one
 NEVER = 1_000_000_000  # steps between validations: the last weights are scored, none are selected by dev score
-ARMS_SHORTER = "a smaller flops=, in another folder, makes the runs shorter"
 Kind = Literal["shared-words", "pretrain", "sentence-head", "finetune", "score"]
 
 
@@ -172,11 +170,10 @@ def run_pretraining(
     peak_file = Path(out) / "running" / f"{job.key}.memory.json"
     torch.compiler.reset()  # torch recompiles a function at most 8 times, and arms differ in shapes
     options = {"seed": job.seed, "recipe": "published", "overrides": resolved.overrides_for(arm), "resume": True}
-    options["log"] = lambda said: log(ARMS_SHORTER if said == TO_SHORTEN else said)
     peak = PeakMemory()
     try:
         with peak:
-            outcome = pretrain(arm.preset, corpora, run, **options, on_progress=on_progress)
+            outcome = pretrain(arm.preset, corpora, run, **options, on_progress=on_progress, log=log)
     except Stopped:
         write_json(peak_file, _larger(peak, peak_file))
         raise

@@ -26,7 +26,6 @@ FEW_STEPS, ENOUGH_STEPS = 100, 200
 CPU_PROBE_TOKENS = 2048  # larger batches are no faster per token on a CPU
 MIN_VALIDATION_TOKENS = 2048
 MONTH = 30 * 24 * 3600.0  # seconds
-TO_SHORTEN = "minutes=, steps= or a smaller batch_tokens= make the run shorter"
 TIMED_SECONDS = 5.0  # largest time for measuring the expected duration of a run
 
 
@@ -79,8 +78,8 @@ def _halved(tokens: int, max_tokens: float, min_tokens: int) -> int:
 
 
 def log_expected_time(prepared: PreparedRun, has_default_duration: bool, log: Log) -> None:
-    """Logs the expected time of the run. Raises a `ValueError` if it is over a month, although no duration was given
-    (`has_default_duration`)."""
+    """Logs the expected time of the run. If no duration was given (`has_default_duration`), a long one is logged with
+    what makes it shorter, and one of over a month raises a `ValueError`."""
     log(MEASURING)
     steps = prepared.settings.schedule.steps
     token_seconds = _seconds_per_token(prepared, TIMED_SECONDS, num_to_time(steps))
@@ -91,8 +90,8 @@ def log_expected_time(prepared: PreparedRun, has_default_duration: bool, log: Lo
             "steps= or tokens="
         )
     log(f"expected time: about {duration(seconds)} for {counted(steps, 'step')}")
-    if seconds >= LONG_RUN:
-        log(TO_SHORTEN)
+    if seconds >= LONG_RUN and has_default_duration:
+        log("minutes=, steps= or a smaller batch_tokens= make the run shorter")
 
 
 def _seconds_per_token(prepared: PreparedRun, max_seconds: float, num_timed: int = NUM_TIMED) -> float:
