@@ -4,9 +4,10 @@ import time
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from synthetic_runs import RUN, train_lines, validation_lines
 
-from hornbook.report.plots.drawing import render_png, short_power, smoothed, thinned
+from hornbook.report.plots.drawing import label_up_to, render_png, short_power, smoothed, thinned
 from hornbook.report.plots.run import pretraining_curves
 from hornbook.report.run_files import ReportedRun
 
@@ -89,3 +90,12 @@ def test_a_run_without_metrics_has_no_curves(make_run):
 def test_tick_labels_are_not_rounded():
     values = (0.00175, 2e-5, 0.0, 5e18)
     assert [short_power(value, 0) for value in values] == ["1.75e-3", "2e-5", "0", "5e18"]
+
+
+def test_the_largest_value_has_its_label():
+    """Ticks have rounding errors; there is no score above the largest, and so no label."""
+    axes = Figure().subplots()
+    for largest, unit, sign, shown in ((1, 1, "", "1"), (100, 100, "%", "100%")):
+        label_up_to(axes, largest, unit, sign)
+        label = axes.yaxis.get_major_formatter()
+        assert (label(1.0000000000000002, 0), label(1.2, 0)) == (shown, "")

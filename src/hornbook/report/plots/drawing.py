@@ -115,10 +115,21 @@ def short_power(value: float, _: int = 0) -> str:
     return f"{float(digits):g}e{int(power)}" if value else "0"
 
 
+def label_up_to(axes: Axes, largest: float, unit: float = 1, sign: str = "") -> None:
+    """Labels the y axis up to the largest possible value, in spite of rounding errors: a tick at 1 may be slightly
+    above it."""
+
+    def label(value: float, _: int) -> str:
+        rounded = round(unit * value, 9)
+        return f"{rounded:g}{sign}" if rounded <= largest else ""
+
+    axes.yaxis.set_major_formatter(FuncFormatter(label))
+
+
 def percent_axis(axes: Axes, in_percent: bool = False) -> None:
     """Labels the y axis in percent, up to 100%. The values are fractions, or already `in_percent`."""
     unit = 1 if in_percent else 100
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{unit * value:g}%" if unit * value <= 100 else ""))
+    label_up_to(axes, 100, unit, "%")
     axes.set_ylim(top=min(axes.get_ylim()[1], 102 / unit))
 
 

@@ -21,6 +21,7 @@ from hornbook.report.plots.drawing import (
     PALETTE,
     grid_of,
     in_style,
+    label_up_to,
     new_plot,
     percent_axis,
     short_power,
@@ -227,7 +228,7 @@ def _draw_task_scores(run: ReportedTaskRun, names: list[str], axes: Axes) -> Non
     if all(map(formatting.is_fraction, names)):
         percent_axis(axes)
     else:
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if value <= 1 else ""))
+        label_up_to(axes, 1)
     _mark_best(axes, run)
 
 

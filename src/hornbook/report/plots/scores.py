@@ -18,6 +18,7 @@ from hornbook.report.plots.drawing import (
     ORANGE,
     PALETTE,
     in_style,
+    label_up_to,
     new_plot,
     percent_axis,
     short_power,
@@ -193,7 +194,7 @@ def _draw_arms(axes: Axes, results: dict, arms: list[str], task: str) -> None:
             if row["low"] is not None:
                 axes.plot([x, x], [row["low"], row["high"]], color=shades[arm], linewidth=interval_width, alpha=0.35)
     axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda score, _: f"{score:g}" if score <= 100 else ""))
+    label_up_to(axes, 100)
     if is_single:  # the legend of the top panel names the arms of the small ones
         axes.set_xticks(
             range(len(arms)), [""] * len(arms) if is_small else [results["arms"][arm]["label"] for arm in arms]
