@@ -6,8 +6,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from fastapi.testclient import TestClient
 from served_api import SETTINGS, ask, refusal
+from starlette.requests import ClientDisconnect
 
 from hornbook.serve.api import ServeSettings
 from hornbook.serve.models import open_models
@@ -107,6 +109,28 @@ def test_a_client_that_leaves_before_its_body_is_counted_as_gone(folders):
     with TestClient(app) as client:
         asyncio.run(app(scope, receive, send))
         assert 'hornbook_requests_total{path="other",status="499"} 1.0' in client.get("/metrics").text
+
+
+def test_a_client_that_leaves_before_its_stream_begins_is_not_generated_for(folders, monkeypatch):
+    models = open_models([str(folders["gpt"])])
+    app = build_app(models, SETTINGS)
+    jobs, submit = [], models["gpt"].generator.submit
+    monkeypatch.setattr(models["gpt"].generator, "submit", lambda *given: jobs.append(submit(*given)) or jobs[-1])
+    body = json.dumps({"model": "gpt", "prompt": "the", "max_tokens": 400, "stream": True}).encode()
+    path, headers = "/v1/completions", [(b"content-type", b"application/json")]
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}, "method": "POST", "path": path, "headers": headers}
+    scope |= {"query_string": b"", "http_version": "1.1"}
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    async def send(message):
+        raise OSError("the client is gone")
+
+    with TestClient(app), pytest.raises(ClientDisconnect):
+        asyncio.run(app(scope, receive, send))
+    assert [job.is_cancelled for job in jobs] == [True]
 
 
 def test_a_stream_that_fails_has_the_status_of_its_error(client):

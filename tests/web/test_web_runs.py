@@ -89,7 +89,7 @@ SBATCH = """#!{python}
 import os, re, subprocess, sys
 script = open(sys.argv[-1]).read()
 with open("{folder}/jobs", "a+") as jobs:
-    options = re.findall("--(?:partition|account|array)=\\\\S+", script)
+    options = re.findall("--(?:partition|account|array|kill-on-invalid-dep)=\\\\S+", script)
     jobs.write(" ".join(sys.argv[1:-1] + options) + "\\n")
     jobs.seek(0)
     number = len(jobs.readlines())
@@ -123,7 +123,7 @@ def test_slurm_jobs(tmp_path, monkeypatch):
     submitted = build_web_corpus(tmp_path / "pages.warc", tmp_path / "out", **options)
     assert len(submitted["submitted"]) == 3
     jobs = (tmp_path / "jobs").read_text().splitlines()
-    assert "--partition=cpu --array=0-0%1 --account=me" in jobs[0]
+    assert "--partition=cpu --array=0-0%1 --kill-on-invalid-dep=yes --account=me" in jobs[0]
     assert f"--dependency=afterok:{submitted['submitted'][0]}" in jobs[2]
     record = json.loads((tmp_path / "out" / "web.json").read_text())
     assert counts(record)["quality"] == len(rows_of(tmp_path / "out")) == 10

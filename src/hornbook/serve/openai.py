@@ -14,6 +14,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from hornbook.inference.generation import Generated, GenerationConfig, OnText
 from hornbook.serve.api import ServerState
@@ -260,9 +261,7 @@ class _Completion:
         job.future.add_done_callback(lambda _: events.put_nowait(None))
         deadline = loop.time() + self.server.settings.timeout
         await self.server.wait_until_begun(request, self.model, job, begun)  # a request that fails has its status
-        return StreamingResponse(
-            self._events(job, events, deadline), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
-        )
+        return _EventStream(job, self._events(job, events, deadline))
 
     async def _events(self, job: Job, events: asyncio.Queue, deadline: float) -> AsyncIterator[str]:
         try:
@@ -289,8 +288,6 @@ class _Completion:
         except Exception:
             LOG.exception("a stream failed")
             yield _data(error_body(500, FAILED))
-        finally:  # also when the client is gone
-            job.cancel()
 
     def _event(self, choices: list[dict]) -> str:
         return _data(self._chunk(choices))
@@ -305,6 +302,20 @@ class _Completion:
     def _usage(self, texts: list[list[Generated]]) -> dict[str, int]:
         num_prompt, num_new = self.num_prompt_tokens, _num_tokens(texts)
         return {"prompt_tokens": num_prompt, "completion_tokens": num_new, "total_tokens": num_prompt + num_new}
+
+
+class _EventStream(StreamingResponse):
+    """The events of a job, which is cancelled when the client is gone, also before the first event."""
+
+    def __init__(self, job: Job, events: AsyncIterator[str]):
+        super().__init__(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self.job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.job.cancel()
 
 
 def _num_tokens(texts: list[list[Generated]]) -> int:

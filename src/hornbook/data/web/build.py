@@ -320,7 +320,8 @@ def _submit(work: Path, stages: list, workers: int, sbatch: dict[str, str]) -> d
     if jobs and set(jobs) & set(subprocess.run(queue, capture_output=True, text=True, check=False).stdout.split()):
         complete = len(list((work / "logs").glob("*/completions/*")))
         return {"submitted": jobs, "tasks": [complete, sum(tasks for _, _, tasks in stages)], "is_running": True}
-    options = {name: value for name, value in sbatch.items() if name not in ("partition", "time", "qos")}
+    options = {"kill-on-invalid-dep": "yes"}  # the jobs after one that failed leave the queue
+    options |= {name: value for name, value in sbatch.items() if name not in ("partition", "time", "qos")}
     previous, jobs = None, []
     with _quiet():
         from datatrove.executor import SlurmPipelineExecutor
