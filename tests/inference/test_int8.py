@@ -4,6 +4,7 @@ also with keys and values in bfloat16."""
 import copy
 import json
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -78,8 +79,8 @@ def test_a_token_alone_equals_the_same_token_in_a_batch(random, way, monkeypatch
 @pytest.mark.parametrize(("num_out", "width"), [(33, 3072), (128, 256)])
 def test_packed_weights_give_the_same_to_the_last_bit(random, num_out, width):
     """Otherwise a text would change once a layer has been used often."""
-    if not int8.has_exact_kernel():
-        pytest.skip("no kernel here multiplies int8 exactly")
+    if not int8.has_exact_kernel() or not int8.has_packed_kernel():
+        pytest.skip("no kernel here multiplies int8 exactly, or none packed weights")
     layer = Int8Linear(torch.from_numpy(random.normal(0, 1, (num_out, width))).float(), None)
     x = torch.from_numpy(random.normal(0, 1, (5, width))).float()
     first = layer(x)
@@ -88,6 +89,21 @@ def test_packed_weights_give_the_same_to_the_last_bit(random, num_out, width):
     assert "_packed" not in vars(layer)
     assert torch.equal(layer(x), first) and "_packed" in vars(layer)
     assert torch.equal(layer(x.repeat(60, 1)), first.repeat(60, 1))  # more than at once
+
+
+def test_weights_are_not_packed_where_their_kernel_is_slow(random, monkeypatch):
+    """oneDNN has none for signed bytes on CPUs without AMX, and took 21 s for what takes 2 ms."""
+    if not int8.has_exact_kernel():
+        pytest.skip("no kernel here multiplies int8 exactly")
+    int8.has_packed_kernel.cache_clear()
+    monkeypatch.setattr(int8, "packed_product", lambda weights: lambda rows: time.sleep(0.2))
+    assert not int8.has_packed_kernel()
+    layer = Int8Linear(torch.from_numpy(random.normal(0, 1, (33, 50))).float(), None)
+    x = torch.from_numpy(random.normal(0, 1, (5, 50))).float()
+    first = layer(x)
+    layer.num_calls = int8.NUM_BEFORE_PACKING
+    assert torch.equal(layer(x), first) and "_packed" not in vars(layer)
+    int8.has_packed_kernel.cache_clear()
 
 
 def test_a_token_does_not_depend_on_its_neighbours(random, way):

@@ -10,6 +10,7 @@ token's result does not depend on the other tokens. A layer that is used often g
 kernel. A single token, as when one text is generated, is rounded in the same way but has its own kernel and copy.
 """
 
+import time
 from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Literal
@@ -28,7 +29,7 @@ TILE = 64  # output widths that are not whole tiles, such as 50,257 logits, take
 NUM_BEFORE_PACKING = 100  # calls; about as many as it takes to regain the time of packing, 0.9 s for 124M weights
 SMALLEST = 1e-30  # avoids division by zero for a row of zeros
 NUM_AT_ONCE = 256  # tokens per product; over a vocabulary of 50,000 they need 300 MB
-OFFSET = 128  # added to a weight to store it as an unsigned byte
+OFFSET = 128  # added to a signed byte to store it as an unsigned one
 WIDEST, LANES = 448, 16  # columns of a block: at most all AVX-512 registers, in multiples of one register
 
 _add_rows = torch.ops.quantized.embedding_bag_byte_rowwise_offsets.default
@@ -81,7 +82,7 @@ class Int8Linear(nn.Module):
         self.num_calls += 1
         largest_T1 = x_TI.abs().amax(-1, keepdim=True)
         parts_2TI = low_and_high_parts(x_TI, largest_T1).flatten(0, 1)
-        if self.num_calls > NUM_BEFORE_PACKING and x_TI.dtype == torch.float32:
+        if self.num_calls > NUM_BEFORE_PACKING and x_TI.dtype == torch.float32 and has_packed_kernel():
             products_2TP = self._packed(parts_2TI)
         else:
             products_2TP = torch._int_mm(parts_2TI, self.weight_int8_PI.T).to(x_TI.dtype)
@@ -91,12 +92,7 @@ class Int8Linear(nn.Module):
 
     @cached_property
     def _packed(self) -> Callable[[Tensor], Tensor]:
-        """oneDNN's quantized linear layer: the result of `_int_mm` in float32, in two thirds of the time."""
-        packed = torch.ops.onednn.qlinear_prepack(self.weight_int8_PI, None)
-        multiply = torch.ops.onednn.qlinear_pointwise.default
-        one, zero = torch.ones(1), torch.zeros(1, dtype=torch.int32)
-        nothing_after = (None, 1.0, 0, torch.float32, "none", [], "")
-        return lambda parts_RI: multiply(parts_RI, 1.0, 0, packed, one, zero, *nothing_after)
+        return packed_product(self.weight_int8_PI)
 
     @cached_property
     def single_token(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -166,6 +162,20 @@ def low_and_high_parts(x_TI: Tensor, largest_T1: Tensor) -> Tensor:
     return parts_2TI
 
 
+def packed_product(weight_int8_PI: Tensor) -> Callable[[Tensor], Tensor]:
+    """oneDNN's quantized linear layer: of int8 rows, which it overwrites, the result of `_int_mm` in float32, in two
+    thirds of the time. It is given bytes with an offset, as signed ones are fast on CPUs with AMX alone."""
+    packed = torch.ops.onednn.qlinear_prepack(weight_int8_PI, None)
+    multiply = torch.ops.onednn.qlinear_pointwise.default
+    one, zero = torch.ones(1), torch.zeros(1, dtype=torch.int32)
+    nothing_after = (None, 1.0, 0, torch.float32, "none", [], "")
+
+    def product(rows_RI: Tensor) -> Tensor:
+        return multiply(rows_RI.view(torch.uint8).bitwise_xor_(OFFSET), 1.0, OFFSET, packed, one, zero, *nothing_after)
+
+    return product
+
+
 @cache
 def has_exact_kernel() -> bool:
     """Whether oneDNN multiplies int8 without overflow on this machine. CPUs without VNNI or AMX add two products in 16
@@ -175,6 +185,24 @@ def has_exact_kernel() -> bool:
     weights, values = torch.full((2, 64, 64), QMAX, dtype=torch.int8)
     weights[1::2], values[1::2] = -QMAX, -QMAX - 1  # the low part of a value may be -128
     return torch.equal(torch._int_mm(values, weights.T), values.int() @ weights.int().T)
+
+
+@cache
+def has_packed_kernel() -> bool:
+    """Whether `packed_product` is fast on this machine: without a kernel for it, it takes a thousand times as long."""
+    weights, rows = torch.ones((2, 128, 128), dtype=torch.int8)
+    product = packed_product(weights)
+    return _fastest(lambda: product(rows)) < 50 * _fastest(lambda: torch._int_mm(rows, weights.T))
+
+
+def _fastest(run: Callable[[], object], num_runs: int = 3) -> float:
+    """Seconds of the fastest of a few runs."""
+    seconds = []
+    for _ in range(num_runs):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 @cache
