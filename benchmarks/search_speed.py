@@ -21,14 +21,14 @@ import torch
 
 from hornbook.inference.retrieval import searching
 from hornbook.inference.retrieval.index import Index, IndexSource, IndexWriter, Manifest
-from hornbook.inference.retrieval.searching import ApproximateIndex, has_int8_kernel, search_index
+from hornbook.inference.retrieval.searching import ApproximateIndex, fastest_product, search_index
 from hornbook.tasks.encoded import l2_normalized
 
 NUM_QUERIES, TOP, BATCH, BLOCK, ROUNDS = 200, 10, 32, 50_000, 15
 QUERY_SEED, CENTRE_SEED = 2**32 - 1, 2**32 - 2  # the blocks have 0, 1, ...
 CLOSENESS = 0.8  # cosine of a clustered vector with its centre
 
-Search = Callable[[np.ndarray, int], tuple[list[np.ndarray], list[np.ndarray]]]
+Search = Callable[[np.ndarray, int], list[tuple[np.ndarray, np.ndarray]]]  # scores and rows of each query
 
 
 def random_vectors(count: int, width: int, seed: int, clusters: int = 0) -> np.ndarray:
@@ -90,7 +90,7 @@ def approximate_search(index: Index) -> Search:
 def report(searches: dict[str, Search], queries: np.ndarray) -> None:
     """Recall is that among the results of the first search."""
     one, many = milliseconds(searches, queries, 1), milliseconds(searches, queries, BATCH)
-    found = {name: search(queries, TOP)[1] for name, search in searches.items()}
+    found = {name: [rows for _, rows in search(queries, TOP)] for name, search in searches.items()}
     exact = next(iter(found.values()))
     for name in searches:
         recall = np.mean([len(set(a) & set(b)) / TOP for a, b in zip(exact, found[name], strict=True)])
@@ -120,8 +120,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         indexes = {name: written(Path(place) / name, name, blocks, width) for name in ("float32", "int8")}
         print(
-            f"{len(indexes['float32']):,} vectors of width {width}; {torch.get_num_threads()} threads; "
-            f"int8 kernel: {has_int8_kernel(width)}"
+            f"{len(indexes['float32']):,} vectors of width {width}; {torch.get_num_threads()} threads; int8: "
+            f"{fastest_product(width, True).__name__} for one query, {fastest_product(width, False).__name__} for more"
         )
         searches = {name: partial(search_index, index) for name, index in indexes.items()}
         if given.approximate:

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -93,6 +93,16 @@ def matrix_flops(device: str | torch.device, seconds: float = 0.3) -> float:
     while now - start < seconds:
         now, num_products = multiply(), num_products + 1
     return 2.0 * size**3 * num_products / (now - start)
+
+
+def fastest_seconds(run: Callable[[], object], num_runs: int = 3) -> float:
+    """The seconds of the fastest of a few runs on the CPU, to choose a kernel by."""
+    seconds = []
+    for _ in range(num_runs):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def refuse_beyond_memory(num_bytes: float, device: str | torch.device, subject: str, advice: str) -> None:

@@ -16,7 +16,14 @@ import hornbook
 from hornbook.cli.retrieval import parse_filters
 from hornbook.inference.retrieval import building, searching
 from hornbook.inference.retrieval.index import Index, Manifest, dequantized, quantized
-from hornbook.inference.retrieval.searching import search_index, top_rows
+from hornbook.inference.retrieval.searching import (
+    fastest_product,
+    float_kernel,
+    float_product,
+    integer_kernel,
+    search_index,
+    top_rows,
+)
 from hornbook.tasks.reading import table_files, text_files
 
 WORDS = ["river", "teacher", "lantern", "bridge", "morning", "letters"]
@@ -63,15 +70,32 @@ def test_equal_scores_are_in_the_order_of_the_rows():
     assert rows.tolist() == 2 * [exact(np.ones((1, 1), np.float32), vectors, 150)[1][0].tolist()]
 
 
-@pytest.mark.parametrize("width", [32, 33])  # with the kernel for int8, and without
-def test_int8_products(random, width):
-    vectors, queries = (random.standard_normal((n, width)).astype(np.float32) for n in (200, 4))
+@pytest.mark.parametrize("product", [float_product, float_kernel, integer_kernel])
+@pytest.mark.parametrize("num_queries", [1, 4])
+@pytest.mark.parametrize("width", [32, 33])
+def test_int8_products(random, width, num_queries, product, monkeypatch):
+    monkeypatch.setattr(searching, "fastest_product", lambda *_: product)
+    if product is not float_product and not searching.is_right(product, width):
+        pytest.skip("this machine has no such kernel")
+    vectors, queries = (random.standard_normal((n, width)).astype(np.float32) for n in (200, num_queries))
     numbers, scales, residuals = quantized(vectors)
     scores, rows = top_rows(queries, numbers, scales, 200)
     rounded = numbers * scales[:, None]
     assert np.allclose(scores, np.take_along_axis(queries @ rounded.T, rows, 1), atol=1e-3)
     assert np.abs(rounded - vectors).max() <= scales.max() / 2 * 1.001
     assert np.abs(dequantized(numbers, scales, residuals) - vectors).max() <= scales.max() / 500
+
+
+def test_the_fastest_product_that_is_right_is_taken(monkeypatch):
+    seconds = {float_product: 3.0, integer_kernel: 2.0, float_kernel: 1.0}
+    monkeypatch.setattr(searching, "fastest_seconds", lambda run: seconds[run.func])
+    monkeypatch.setattr(searching, "is_right", lambda product, width: product is not float_kernel)
+    assert fastest_product.__wrapped__(32, True) is integer_kernel
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.ops.aten, "_weight_int8pack_mm", lambda queries, block, scales: queries @ block.float().T)
+    assert not searching.is_right(float_kernel, 32)
+    monkeypatch.setattr(torch, "_int_mm", lambda *_: torch.ops.aten.no_such_kernel)
+    assert not searching.is_right(integer_kernel, 32)
 
 
 def test_build_and_search(hornbook, model, table, tmp_path, tiny_tokenizer):

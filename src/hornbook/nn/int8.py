@@ -10,7 +10,6 @@ token's result does not depend on the other tokens. A layer that is used often g
 kernel. A single token, as when one text is generated, is rounded in the same way but has its own kernel and copy.
 """
 
-import time
 from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Literal
@@ -20,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hornbook.devices import fastest_seconds
 from hornbook.files import INT8_SCALE
 
 WeightFormat = Literal["float", "int8"]
@@ -86,9 +86,7 @@ class Int8Linear(nn.Module):
             products_2TP = self._packed(parts_2TI)
         else:
             products_2TP = torch._int_mm(parts_2TI, self.weight_int8_PI.T).to(x_TI.dtype)
-        low_TP, high_TP = products_2TP.chunk(2)
-        whole_TP = low_TP.add_(high_TP, alpha=HIGH).mul_(largest_T1.mul_(1 / (QMAX * HIGH)))
-        return whole_TP[:, : len(self.scales_O)]
+        return joined(products_2TP, largest_T1)[:, : len(self.scales_O)]
 
     @cached_property
     def _packed(self) -> Callable[[Tensor], Tensor]:
@@ -162,6 +160,12 @@ def low_and_high_parts(x_TI: Tensor, largest_T1: Tensor) -> Tensor:
     return parts_2TI
 
 
+def joined(products_2TO: Tensor, largest_T1: Tensor) -> Tensor:
+    """The products with values, T x O, from those with their low and high parts, which it overwrites."""
+    low_TO, high_TO = products_2TO.chunk(2)
+    return low_TO.add_(high_TO, alpha=HIGH).mul_(largest_T1 * (1 / (QMAX * HIGH)))
+
+
 def packed_product(weight_int8_PI: Tensor) -> Callable[[Tensor], Tensor]:
     """oneDNN's quantized linear layer: of int8 rows, which it overwrites, the result of `_int_mm` in float32, in two
     thirds of the time. It is given bytes with an offset, as signed ones are fast on CPUs with AMX alone."""
@@ -192,17 +196,7 @@ def has_packed_kernel() -> bool:
     """Whether `packed_product` is fast on this machine: without a kernel for it, it takes a thousand times as long."""
     weights, rows = torch.ones((2, 128, 128), dtype=torch.int8)
     product = packed_product(weights)
-    return _fastest(lambda: product(rows)) < 50 * _fastest(lambda: torch._int_mm(rows, weights.T))
-
-
-def _fastest(run: Callable[[], object], num_runs: int = 3) -> float:
-    """Seconds of the fastest of a few runs."""
-    seconds = []
-    for _ in range(num_runs):
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+    return fastest_seconds(lambda: product(rows)) < 50 * fastest_seconds(lambda: torch._int_mm(rows, weights.T))
 
 
 @cache

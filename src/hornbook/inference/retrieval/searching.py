@@ -6,25 +6,28 @@ Exact search compares every vector with every query, by matrix products over blo
 a navigable graph of neighbours (HNSW, Malkov and Yashunin 2016, arXiv 1603.09320) from faiss, in the file graph.faiss
 with the float32 vectors of its rows; the scores of the rows that it proposes are computed as in exact search.
 
-Shapes: N rows, B rows of a block, D width, Q queries, K results per query.
+Shapes: N rows, B rows of a block, D width, Q queries, R = 2 Q rows of their parts, K results per query.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hornbook.config import checked
+from hornbook.devices import fastest_seconds
 from hornbook.extras import import_extra
 from hornbook.files import replacing
 from hornbook.inference.load import load
 from hornbook.inference.loaded_model import LoadedModel, as_texts
-from hornbook.inference.retrieval.index import ID, TEXT, Index
+from hornbook.inference.retrieval.index import ID, LARGEST_INT8, TEXT, Index
 from hornbook.lifecycle.run_folder import ignore
+from hornbook.nn.int8 import joined, low_and_high_parts
 
 DEFAULT_TOP_K = 5
 LARGEST_TOP = 100_000
@@ -35,6 +38,8 @@ HNSW_FILE = "graph.faiss"
 ADDED_AT_ONCE = 100_000  # rows added to the graph before it is saved
 M = 32  # links of a row of the graph; the names are those of the paper
 EF_CONSTRUCTION, EF_SEARCH = 64, 128  # rows looked at
+
+Product = Callable[[Tensor, Tensor, Tensor], Tensor]  # of Q x D queries, B x D int8 rows and their scales, B
 
 
 @dataclass(frozen=True)
@@ -227,29 +232,52 @@ def _scores(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray |
     if scales_B is None:
         # A single query is a matrix-vector product, which reads the block once and in order.
         return (block_BD @ queries_QD[0])[None] if len(queries_QD) == 1 else queries_QD @ block_BD.T
-    if has_int8_kernel(block_BD.shape[1]):
-        return _int8_product(queries_QD, block_BD, scales_B)
-    return (queries_QD @ block_BD.astype(np.float32).T) * scales_B
+    product = fastest_product(block_BD.shape[1], len(queries_QD) == 1)
+    return product(*(torch.from_numpy(np.asarray(each)) for each in (queries_QD, block_BD, scales_B))).numpy()
 
 
-def _int8_product(queries_QD: np.ndarray, block_BD: np.ndarray, scales_B: np.ndarray) -> np.ndarray:
-    """The product with int8 rows by PyTorch's kernel for int8 weights, which converts them in registers."""
-    queries, block, scales = (torch.from_numpy(np.asarray(each)) for each in (queries_QD, block_BD, scales_B))
-    return torch.ops.aten._weight_int8pack_mm(queries, block, scales).numpy()
+def float_product(queries_QD: Tensor, block_BD: Tensor, scales_B: Tensor) -> Tensor:
+    """The product with int8 rows, Q x B, which are converted first."""
+    return (queries_QD @ block_BD.float().T).mul_(scales_B)
+
+
+def float_kernel(queries_QD: Tensor, block_BD: Tensor, scales_B: Tensor) -> Tensor:
+    """The same by PyTorch's kernel for int8 weights, which converts them in registers."""
+    return torch.ops.aten._weight_int8pack_mm(queries_QD, block_BD, scales_B)
+
+
+def integer_kernel(queries_QD: Tensor, block_BD: Tensor, scales_B: Tensor) -> Tensor:
+    """The same with queries that are rounded to 15 bits and a sign, by an integer product, as in `nn/int8.py`."""
+    largest_Q1 = queries_QD.abs().amax(-1, keepdim=True)
+    parts_RD = low_and_high_parts(queries_QD, largest_Q1).flatten(0, 1)
+    return joined(torch._int_mm(block_BD, parts_RD.T).T.float(), largest_Q1).mul_(scales_B)
 
 
 @cache
-def has_int8_kernel(width: int) -> bool:
-    """Whether PyTorch's kernel for int8 weights exists and is right for this width on this machine."""
-    random = np.random.default_rng(0)
-    queries = random.standard_normal((3, width)).astype(np.float32)
-    block = random.integers(-127, 128, (7, width), np.int8)
-    scales = random.random(7).astype(np.float32)
+def fastest_product(width: int, is_single: bool) -> Product:
+    """The fastest of the products with int8 rows that are right for this width on this machine, for one query or
+    several. Which one that is depends on the processor, and another may take a hundred times as long."""
+    products = [float_product, *(each for each in (float_kernel, integer_kernel) if is_right(each, width))]
+    example = _example(1 if is_single else 8, 16_384, width)
+    seconds = [fastest_seconds(partial(product, *example)) for product in products]
+    return products[seconds.index(min(seconds))]
+
+
+def is_right(product: Product, width: int) -> bool:
+    """Whether the product exists on this machine and is right there for vectors of this width."""
+    example = _example(8, 256, width)
+    expected = float_product(*example)
     try:
-        products = _int8_product(queries, block, scales)
+        return bool((product(*example) - expected).abs().max() < 1e-3 * expected.abs().max())
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
-    return bool(np.allclose(products, (queries @ block.astype(np.float32).T) * scales, rtol=1e-4, atol=1e-2))
+
+
+def _example(num_queries: int, num_rows: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Random queries, int8 rows and their scales."""
+    random = torch.Generator().manual_seed(0)
+    rows = torch.randint(-LARGEST_INT8, LARGEST_INT8 + 1, (num_rows, width), generator=random, dtype=torch.int8)
+    return torch.randn(num_queries, width, generator=random), rows, torch.rand(num_rows, generator=random)
 
 
 class ApproximateIndex:
