@@ -186,17 +186,27 @@ def has_exact_kernel() -> bool:
     bits, which the largest values exceed."""
     if not torch.backends.mkldnn.is_available():
         return False
-    weights, values = torch.full((2, 64, 64), QMAX, dtype=torch.int8)
-    weights[1::2], values[1::2] = -QMAX, -QMAX - 1  # the low part of a value may be -128
+    weights, values = _extremes(64)
     return torch.equal(torch._int_mm(values, weights.T), values.int() @ weights.int().T)
 
 
 @cache
 def has_packed_kernel() -> bool:
-    """Whether `packed_product` is fast on this machine: without a kernel for it, it takes a thousand times as long."""
-    weights, rows = torch.ones((2, 128, 128), dtype=torch.int8)
-    product = packed_product(weights)
-    return fastest_seconds(lambda: product(rows)) < 50 * fastest_seconds(lambda: torch._int_mm(rows, weights.T))
+    """Whether `packed_product` is as exact as `_int_mm` on this machine, and fast: without a kernel for it, it takes a
+    thousand times as long."""
+    weights, values = _extremes(128)
+    product, expected = packed_product(weights), torch._int_mm(values, weights.T)
+    if not torch.equal(product(values.clone()), expected.float()):
+        return False
+    return fastest_seconds(lambda: product(values)) < 50 * fastest_seconds(lambda: torch._int_mm(values, weights.T))
+
+
+def _extremes(size: int) -> Tensor:
+    """Weights and values with the largest products, 2 x size x size."""
+    weights_and_values = torch.full((2, size, size), QMAX, dtype=torch.int8)
+    weights_and_values[0, 1::2] = -QMAX
+    weights_and_values[1, 1::2] = -QMAX - 1  # the low part of a value may be -128
+    return weights_and_values
 
 
 @cache
