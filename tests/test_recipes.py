@@ -14,7 +14,7 @@ from hornbook.runs.pretraining.recipes import (
     choose_recipe,
     takes_a_minute,
     with_budget_batch,
-    with_encoder_weight_decay,
+    with_repeated_weight_decay,
 )
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.resolve import resolve_settings
@@ -90,7 +90,7 @@ def test_a_model_that_reads_its_text_many_times_is_regularised(tiny_corpus):
         settings = resolved(name, tokens=int(epochs * num_tokens), **(text | options))
         return settings.model.dropout, settings.optimizer.weight_decay, settings.data.shift_chunks
 
-    assert chosen("gpt2-tiny", 10) == (0.2, 0.5, True)
+    assert chosen("gpt2-tiny", 10) == (0.2, 2.0, True)
     assert chosen("gpt2-tiny", 3) == (0.0, 0.1, False)
     assert chosen("bert-tiny", 10) == (0.0, 0.01, False)  # masks differ in each epoch
     assert chosen("bert-tiny", 20) == chosen("electra-small", 20) == (0.0, 1.0, False)
@@ -103,19 +103,22 @@ def test_a_model_that_reads_its_text_many_times_is_regularised(tiny_corpus):
     assert chosen("gpt2-tiny", 10, overrides=small)[0] == 0.0  # it cannot memorise it
 
 
-def test_weight_decay_of_an_encoder_is_that_of_its_epochs():
-    """With 21 million tokens, 0.1 was best for 27,442 steps; with a tenth of the text, 1.0 for 3,052."""
+def test_weight_decay_of_repeated_text_is_that_of_its_epochs():
+    """bert-small with 21 million tokens: 0.1 was best for 27,442 steps; with a tenth of the text, 1.0 for 3,052."""
 
-    def chosen(num_tokens: int, steps: int) -> float:
-        request = PretrainRequest("bert-small", steps=steps)
+    def chosen(name: str, num_tokens: int, steps: int) -> float:
+        request = PretrainRequest(name, steps=steps)
         corpus = SimpleNamespace(num_tokens=num_tokens, tokenizer=SimpleNamespace(vocab_size=30_522))
-        settings = with_encoder_weight_decay(resolved("bert-small", steps=steps), request, "budget", [(corpus, 1.0)])
+        settings = with_repeated_weight_decay(resolved(name, steps=steps), request, "budget", [(corpus, 1.0)])
         return settings.optimizer.weight_decay
 
-    assert chosen(21_000_000, 27_442) == chosen(21_000_000, 79_342) == 0.11
-    assert chosen(2_100_000, 3052) == 1.0
-    assert chosen(21_000_000, 10_000) == 0.01  # 16 epochs
-    assert chosen(100_000_000, 79_342) == 0.01  # more tokens than parameters
+    assert chosen("bert-small", 21_000_000, 27_442) == chosen("bert-small", 21_000_000, 79_342) == 0.11
+    assert chosen("bert-small", 2_100_000, 3052) == 1.0
+    assert chosen("bert-small", 21_000_000, 10_000) == 0.01  # 16 epochs
+    assert chosen("bert-small", 100_000_000, 79_342) == 0.01  # more tokens than parameters
+    assert chosen("gpt2-small", 42_000_000, 5000) == chosen("gpt2-small", 42_000_000, 14_000) == 0.98  # 8 and 22 epochs
+    assert chosen("gpt2-small", 2_100_000, 1000) == 2.0
+    assert chosen("gpt2-small", 42_000_000, 4000) == 0.1  # 6 epochs
 
 
 def test_weight_decay_follows_the_steps_that_fit_in_the_minutes(tiny_corpus, tmp_path, monkeypatch):

@@ -33,8 +33,7 @@ SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
 MANY_EPOCHS = 7  # of a GPT: in 3.5 epochs no dropout is best, in 10 dropout 0.2 and strong weight decay
 MANY_ENCODER_EPOCHS = 20  # an encoder predicts other tokens in each epoch, and overfits later
 REPEATED_DROPOUTS = {"model.dropout": 0.2, "model.embedding_dropout": 0.1}
-GPT_WEIGHT_DECAY = 0.5
-MAX_WEIGHT_DECAY, DECAY_EPOCHS = 1.0, 7  # of encoders: 1 / (lr x weight decay) steps are so many epochs
+ENCODER_DECAY, GPT_DECAY = (7, 1.0), (1.6, 2.0)  # epochs in 1 / (lr x weight decay) steps, and the largest weight decay
 
 
 def choose_recipe(request: PretrainRequest, settings: PretrainSettings) -> Recipe:
@@ -108,14 +107,12 @@ def with_repeated_text(
     settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
 ) -> PretrainSettings:
     """The settings for these corpora: a GPT with as many parameters as they have tokens that reads them many times
-    would memorise them. Dropout, strong weight decay and other cuts of the text in each epoch delay that."""
+    would memorise them. Dropout and other cuts of the text in each epoch delay that."""
     is_repeated = _is_repeated(settings, _budget(request, settings), corpora, MANY_EPOCHS)
     if recipe == "published" or not settings.reads_documents or not is_repeated:
         return settings
     requested = request.all_overrides()
     overrides: dict[str, Any] = {}
-    if _takes_weight_decay(requested):
-        overrides["optimizer.weight_decay"] = GPT_WEIGHT_DECAY
     if not _has(requested, *(f"model.{name}" for name in DROPOUTS)):
         overrides |= REPEATED_DROPOUTS
     if "data.shift_chunks" not in requested:
@@ -123,17 +120,19 @@ def with_repeated_text(
     return configuration.with_overrides(settings, overrides)
 
 
-def with_encoder_weight_decay(
+def with_repeated_weight_decay(
     settings: PretrainSettings, request: PretrainRequest, recipe: Recipe, corpora: Corpora
 ) -> PretrainSettings:
-    """Stronger weight decay for an encoder that reads its text many times. A weight decays to 1/e in 1 / (lr x weight
+    """Stronger weight decay for a model that reads its text many times. A weight decays to 1/e in 1 / (lr x weight
     decay) steps; the best weight decay makes that the same number of epochs in runs of any length."""
-    if recipe == "published" or settings.reads_documents or not _takes_weight_decay(request.all_overrides()):
+    if recipe == "published" or not _takes_weight_decay(request.all_overrides()):
         return settings
-    if not _is_repeated(settings, _scheduled(settings), corpora, MANY_ENCODER_EPOCHS):
+    is_gpt = settings.reads_documents
+    if not _is_repeated(settings, _scheduled(settings), corpora, MANY_EPOCHS if is_gpt else MANY_ENCODER_EPOCHS):
         return settings
+    epochs, largest = GPT_DECAY if is_gpt else ENCODER_DECAY
     optimizer, steps_per_epoch = settings.optimizer, _num_tokens(corpora) / settings.batch.mean_tokens
-    weight_decay = min(MAX_WEIGHT_DECAY, 1 / (optimizer.lr * DECAY_EPOCHS * steps_per_epoch))
+    weight_decay = min(largest, 1 / (optimizer.lr * epochs * steps_per_epoch))
     chosen = max(optimizer.weight_decay, float(f"{weight_decay:.2g}"))
     return configuration.with_overrides(settings, {"optimizer.weight_decay": chosen})
 

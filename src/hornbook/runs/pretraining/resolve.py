@@ -36,9 +36,9 @@ from hornbook.runs.pretraining.recipes import (
     Recipe,
     choose_recipe,
     chooses_optimizer,
-    with_encoder_weight_decay,
     with_recipe,
     with_repeated_text,
+    with_repeated_weight_decay,
 )
 from hornbook.runs.pretraining.record import PretrainRequest
 from hornbook.runs.pretraining.settings import PretrainSettings
@@ -107,7 +107,7 @@ def final_settings(
     settings = _with_warmup_that_fits(settings, request, log)
     if not corpora:
         return settings
-    settings = with_encoder_weight_decay(settings, request, recipe, corpora)
+    settings = with_repeated_weight_decay(settings, request, recipe, corpora)
     return _with_validations(settings, num_held_out_tokens)
 
 
