@@ -57,9 +57,14 @@ def test_an_electra_between_the_published_sizes_has_measured_settings(task, num_
     assert (changed.optimizer.lr, changed.epochs) == (5e-5, 2)
 
 
-def test_a_published_size_has_the_published_settings():
-    small = Electra(replace(load_folder(builtin_folder("en"))[0].config, width=256, num_heads=4))
-    assert settings_for(find_task("sst-2"), small, {}, num_examples=67_349).optimizer.lr == 3e-4
+@pytest.mark.parametrize(("dropout", "bias_correction"), [(0.1, False), (0.0, True)])
+def test_a_published_size_has_the_published_settings_but_for_bias_correction_without_dropout(dropout, bias_correction):
+    config = load_folder(builtin_folder("en"))[0].config
+    small = Electra(replace(config, width=256, num_heads=4, dropout=dropout))
+    found = settings_for(find_task("cola"), small, {}, num_examples=8_551)
+    assert (found.optimizer.lr, found.optimizer.bias_correction) == (3e-4, bias_correction)
+    changed = settings_for(find_task("cola"), small, {"optimizer.bias_correction": False}, num_examples=8_551)
+    assert not changed.optimizer.bias_correction
 
 
 def test_one_number_cannot_be_validated_on(tmp_path, tiny_tokenizer):

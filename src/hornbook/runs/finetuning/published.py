@@ -77,7 +77,7 @@ def settings_for(
     else:
         settings = _in_one_stage(settings, chosen, overrides, num_examples if registered.is_custom else None)
     published = {name: value for name, value in published.items() if name not in measured}
-    for why, values in (("as published for", published), ("measured to be best for this size of", measured)):
+    for why, values in (("as published for", published), ("measured to be best for this kind of", measured)):
         if texts := [f"{name}={value}" for name, value in values.items() if name not in overrides]:
             log(f"{why} {pretrained.model_type}: {', '.join(texts)}")
     if "optimizer.lr" not in chosen | overrides and width_factor(width) > 1:
@@ -159,11 +159,16 @@ def _family_settings(model: Transformer, task: str) -> dict[str, Any]:
 
 
 def _measured_settings(model: Transformer, is_custom: bool, num_examples: int) -> dict[str, Any]:
-    """Settings of an ELECTRA of a size between the published ones, as the built-in models are, where the published ones
-    are not the best (RESULTS.md): a larger rate helps with many training examples and makes runs with few of them fail.
-    Small data sets of the user (`is_custom`) keep the default epochs, so that a run takes minutes on a CPU."""
-    if not isinstance(model, Electra) or not SMALL_WIDTH < model.config.width < BASE_WIDTH:
+    """Settings of an ELECTRA that was not pre-trained as published, where the published ones are not the best.
+
+    Of a size between the published ones, as the built-in models are (RESULTS.md): a larger rate helps with many
+    training examples and makes runs with few of them fail. Small data sets of the user (`is_custom`) keep the default
+    epochs, so that a run takes minutes on a CPU. Of a published size, but without dropout: Adam without bias correction
+    takes first steps so large that runs end with one prediction for all texts (docs/budgets.md)."""
+    if not isinstance(model, Electra):
         return {}
+    if not SMALL_WIDTH < model.config.width < BASE_WIDTH:
+        return {} if model.config.dropout else {"optimizer.bias_correction": True}
     if num_examples >= MANY_EXAMPLES:
         return {"optimizer.lr": 2e-4, "layers.lr_decay": 0.9}
     return {"epochs": 10.0} if num_examples < FEW_EXAMPLES and not is_custom else {}
