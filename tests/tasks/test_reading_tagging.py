@@ -1,5 +1,7 @@
 """Words and tags."""
 
+import csv
+
 import pytest
 from task_files import counts, first, lines, write
 
@@ -183,6 +185,17 @@ def test_own_lists_in_csv(tmp_path):
     write(tmp_path, train__csv='words,tags\nAda wrote,B-PER O\n"[""a b"", ""c""]",O O\n')
     found = read("tagging", tmp_path, held_out=0).splits["train"]
     assert shown(found) == [(("Ada", "wrote"), ("B-PER", "O")), (("a b", "c"), ("O", "O"))]
+
+
+@pytest.mark.parametrize(
+    ("words", "tags"),
+    [("['EU', \"it's\"]", "['B-ORG', 'O']"), ("['EU' \"it's\"]", "['B-ORG'\n 'O']"), ("['EU', \"it's\"]", "[3 0]")],
+)
+def test_lists_in_csv_as_data_frames_write_them(tmp_path, words, tags):
+    with open(tmp_path / "train.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("tokens", "ner_tags"), (words, tags)])
+    (example,) = read("tagging", tmp_path, held_out=0).splits["train"]
+    assert (example.words, example.tags) == (("EU", "it's"), ("3", "0") if "3" in tags else ("B-ORG", "O"))
 
 
 def test_a_number_in_place_of_words(tmp_path):

@@ -13,6 +13,7 @@ from hornbook.config import short_repr
 SEPARATORS = "|;,"
 YES = ("1", "1.0", "true", "yes")
 BETWEEN_QUOTES = re.compile(r"(['\"])\s+(['\"])")
+NUMPY_NUMBERS = re.compile(r"\[[\d\s]+\]", re.ASCII)
 COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
 
 
@@ -90,16 +91,17 @@ def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]
 def parse_list(cell: str) -> list[Any] | None:
     """The list that a cell holds, as JSON, Python or numpy (without commas) writes it; None for any other text.
 
-    >>> parse_list("['joy', 'love']"), parse_list('["joy"]'), parse_list("joy"), parse_list("[joy]")
-    (['joy', 'love'], ['joy'], None, None)
+    >>> parse_list("['joy', 'love']"), parse_list('["joy"]'), parse_list("[3 0]"), parse_list("joy")
+    (['joy', 'love'], ['joy'], [3, 0], None)
     """
     text = cell.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None
-    text = BETWEEN_QUOTES.sub(r"\1, \2", text)
-    for parse in (json.loads, ast.literal_eval):
+    if NUMPY_NUMBERS.fullmatch(text):
+        return list(map(int, text[1:-1].split()))
+    for parse, written in ((json.loads, text), (ast.literal_eval, BETWEEN_QUOTES.sub(r"\1, \2", text))):
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            value = parse(text)
+            value = parse(written)
             return value if all(isinstance(name, str | int | float | None) for name in value) else None
     return None
 

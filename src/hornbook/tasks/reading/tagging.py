@@ -1,6 +1,5 @@
 """Words and tags: CoNLL column files, CoNLL-U, tables with lists, and sentences to tag."""
 
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.metrics.tagging import ENTITY_TAG
-from hornbook.tasks.reading.cells import as_label, as_text
+from hornbook.tasks.reading.cells import as_label, as_text, parse_list
 from hornbook.tasks.reading.layout import (
     INPUT_SPLIT,
     FileLayout,
@@ -200,7 +199,8 @@ def _are_numbered(shape: ConllFormat, lines: list[str]) -> bool:
 
 
 def table_examples(table: RowTable, split: str, reader: Reader) -> list[TaggedExample]:
-    """Examples from rows with a list of words and a list of tags (in CSV cells: JSON, or separated by spaces)."""
+    """Examples from rows with a list of words and a list of tags (in CSV cells: as JSON, Python or numpy writes it, or
+    separated by spaces)."""
     if not table.rows:
         return []
     requested = reader.requested
@@ -232,14 +232,12 @@ def as_words(cell: Any) -> tuple[str, ...]:
 
 
 def text_or_list(cell: Any) -> str | Iterable[Any]:
-    """The list in a cell, also one that is written as JSON; other cells as text."""
+    """The list in a cell, also one that is written as text; other cells as text."""
     if isinstance(cell, Iterable) and not isinstance(cell, str):
         return cell
     text = as_text(cell)
-    try:
-        return json.loads(text) if text.lstrip().startswith("[") else text
-    except (json.JSONDecodeError, RecursionError):
-        return text
+    written = parse_list(text)
+    return text if written is None else written
 
 
 # ---- sentences to tag
@@ -267,7 +265,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def sentence_in(key: str, cell: Any, column: str) -> TaggedExample:
-    """The sentence in a table cell: a list of words, also as JSON, or a text."""
+    """The sentence in a table cell: a list of words, also one that is written as text, or a text."""
     content = text_or_list(cell)
     if not isinstance(content, str):
         return TaggedExample(key, tuple(map(as_text, content)))
