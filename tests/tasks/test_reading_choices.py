@@ -86,6 +86,12 @@ def test_labels_that_count_from_one():
     assert [each.label for each in data.splits["train"]] == [0, 1, 1] and "from 1 to" in data.messages[1]
 
 
+def test_labels_that_count_from_one_after_a_space(tmp_path):
+    write(tmp_path, train__csv=lines("context,choice0,choice1,label", "c, x, y, 1", "d, x, y, 2"))
+    data = read("choice", tmp_path, held_out=0)
+    assert [each.label for each in data.splits["train"]] == [0, 1] and not counts(data)
+
+
 def test_more_than_ten_choices_keep_their_order():
     row = {"context": "c", **{f"choice{n}": f"e{n}" for n in range(12)}, "label": 0}
     assert read("choice", [row], held_out=0).splits["train"][0].choices == tuple(f"e{n}" for n in range(12))

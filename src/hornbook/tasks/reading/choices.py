@@ -118,7 +118,7 @@ def _first_label(tables: Tables, columns: Mapping[str, ChoiceColumns], num_choic
     for split, table in tables.items():
         label = columns[split].label
         if label and not any(_choices(row, columns[split])[1] for row in table.rows):
-            labels |= {as_text(value) for value in table.values(label)}
+            labels |= {as_text(value).strip() for value in table.values(label)}
     if str(num_choices) in labels and "0" not in labels:
         reader.log(f"labels count choices from 1 to {num_choices}")
         return 1
