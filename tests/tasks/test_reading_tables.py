@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 
 import pyarrow
 import pytest
@@ -357,6 +358,17 @@ def test_repeated_keys_are_made_distinct():
     rows = [{"id": "a", "text": "t", "label": "x"} for _ in range(3)]
     data = read("classification", rows, held_out=0)
     assert [each.key for each in data.splits["train"]] == ["a", "a#2", "a#3"] and counts(data) == {"repeated_key": 2}
+    rows = [{"id": key, "text": "t", "label": "x"} for key in ("a", "a#2", "a", "a#2", "a")]
+    keys = [each.key for each in read("classification", rows, held_out=0).splits["train"]]
+    assert keys == ["a", "a#2", "a#3", "a#2#2", "a#4"]
+
+
+def test_one_key_for_all_rows_takes_moments():
+    """Half a second; when each row tried all numbers again, half a minute."""
+    rows = [{"id": "a", "text": "t", "label": "x"}] * 16_000
+    start = time.perf_counter()
+    assert read("classification", rows, held_out=0).splits["train"][-1].key == "a#16000"
+    assert time.perf_counter() - start < 8
 
 
 @pytest.mark.parametrize(("name", "mark"), [("csv", ","), ("tsv", "\t")])

@@ -3,7 +3,7 @@ list of labels."""
 
 import hashlib
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -151,11 +151,12 @@ def _with_unique_keys(examples: list[Example], split: str, reader: Reader) -> li
     if len({example.key for example in examples}) == len(examples):
         return examples
     seen: set[str] = set()
-    renamed = []
+    renamed, numbers = [], Counter()  # the last number that each repeated key got
     for example in examples:
-        key, number = example.key, 2
+        key = example.key
         while key in seen:
-            key, number = f"{example.key}#{number}", number + 1
+            numbers[example.key] += 1
+            key = f"{example.key}#{numbers[example.key] + 1}"
         if key != example.key:
             reader.add_example_problem(
                 "repeated_key", split, example.key, f"'{example.key}' occurs twice, renamed to '{key}'"
