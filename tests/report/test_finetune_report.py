@@ -16,6 +16,7 @@ from hornbook.report.page import write_report
 from hornbook.report.plots.run import finetuning_curves
 from hornbook.report.plots.scores import curve_figure, trials_figure
 from hornbook.report.trials import draw, read_curve, read_trials
+from hornbook.tasks.kinds import MultiLabel
 
 
 def opened(folder):
@@ -127,6 +128,12 @@ def test_several_classes_at_once(make_task_run):
         ("none", "c", "sum of absolute probability errors 0.80"),
     ]
     assert "any number of labels per text" in Page(write_report(folder)).text
+
+
+def test_a_missed_label_whose_probability_is_not_written_counts_as_an_error():
+    row = {"key": "1", "text": "one", "gold": ["a", "z"], "labels": ["a"], "probabilities": {"a": 0.75, "b": 0.25}}
+    ((error, mistake),) = MultiLabel.mistakes([row])
+    assert error == 1.5 and mistake.note.endswith("errors 1.50")
 
 
 def test_entities_are_counted_as_the_official_scorer_counts_them(make_task_run):

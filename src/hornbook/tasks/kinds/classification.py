@@ -297,6 +297,7 @@ class MultiLabel(SequenceTask):
             labels, probabilities = row.get("labels") or [], row.get("probabilities") or {}
             if set(labels) != set(row["gold"]):
                 error = sum(abs(number(each) - (name in row["gold"])) for name, each in probabilities.items())
+                error += len(set(row["gold"]) - probabilities.keys())  # of many labels only the likeliest are written
                 gold, predicted = (", ".join(names) or "none" for names in (row["gold"], labels))
                 yield error, Mistake.of(row, gold, predicted, f"sum of absolute probability errors {error:.2f}")
 
