@@ -186,6 +186,8 @@ def test_one_word_answer_has_start_equal_to_end(wordpiece):
         ("garden river ", "river "),
         ("garden \u00e9t\u00e9", "\u00e9t\u00e9"),
         ("garden e\u0301t\u00e9 river", "e\u0301t\u00e9"),
+        ("garden e\u0301te\u0301 river", "e\u0301te\u0301"),  # marks at the end
+        ("river \u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165", "\u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165"),
     ],
 )
 def test_answers_with_marks_that_are_dropped(tokenizers, kind, passage, answer):

@@ -34,6 +34,7 @@ from hornbook.tasks.windows import (
     split_windows,
     target_in,
     token_probabilities,
+    whole_character,
     window_of,
 )
 
@@ -178,7 +179,7 @@ class Spans(Task):
         order = np.argsort(-candidates[:, 0], kind="stable")
         best, seen = [], set()
         for score, start, end in candidates[order]:
-            text = passage[int(start) : int(end)]
+            text = passage[int(start) : whole_character(passage, int(end))]
             first = int(start) + len(text) - len(text.lstrip())  # some tokenizers include the space before a word
             text = text.strip()
             if text and text not in seen:
