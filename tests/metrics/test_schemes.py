@@ -7,6 +7,7 @@ WRITTEN = {
     "BIO": BIO,
     "IOB1": ["I-PER", "I-PER", "O", "I-LOC", "B-LOC", "I-LOC", "I-ORG"],
     "BIOES": ["B-PER", "E-PER", "O", "S-LOC", "B-LOC", "E-LOC", "S-ORG"],
+    "BILOU": ["B-PER", "L-PER", "O", "U-LOC", "B-LOC", "L-LOC", "U-ORG"],
 }
 
 
@@ -15,12 +16,6 @@ def test_schemes_are_recognised_and_convert_to_bio_and_back(scheme):
     assert scheme_of([WRITTEN[scheme]]) == scheme
     assert to_bio(WRITTEN[scheme], scheme) == BIO
     assert from_bio(BIO, scheme) == WRITTEN[scheme]
-
-
-def test_bilou_is_read_as_bioes():
-    tags = ["B-PER", "L-PER", "O", "U-LOC"]
-    assert scheme_of([tags]) == "BIOES"
-    assert to_bio(tags, "BIOES") == ["B-PER", "I-PER", "O", "B-LOC"]
 
 
 def test_plain_tags_are_unchanged():

@@ -5,7 +5,7 @@ entities(["B-PER", "I-PER", "O", "B-LOC"])      # [("PER", 0, 2), ("LOC", 3, 4)]
 
 The examples of a task are always in BIO, where an entity is `B-X I-X I-X`. In IOB1 an entity starts with `I-X`, and
 with `B-X` only directly after another entity of the same type; in BIOES its last word is `E-X`, and a one-word entity
-is `S-X`. Plain tags mark no entities.
+is `S-X`; BILOU has `L-X` and `U-X` for these. Plain tags mark no entities.
 
 >>> to_bio(["I-LOC", "B-LOC", "O"], "IOB1")
 ['B-LOC', 'B-LOC', 'O']
@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-Scheme = Literal["IOB1", "BIO", "BIOES", "plain"]
+Scheme = Literal["IOB1", "BIO", "BIOES", "BILOU", "plain"]
 ENTITY_TAG = re.compile(r"[BIESLU]-.+", re.DOTALL)
-END_TO_BIO = {"E-": "I-", "L-": "I-", "S-": "B-", "U-": "B-"}  # BIOES and its variant BILOU, to BIO
+END_TO_BIO = {"E-": "I-", "L-": "I-", "S-": "B-", "U-": "B-"}
+ENDS = {"BIOES": {"B": "S", "I": "E"}, "BILOU": {"B": "U", "I": "L"}}  # of an entity's last word, by that in BIO
 PREFIXES = "BIES"
 OUTSIDE = ("O", "")
 
@@ -32,7 +33,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     if not marks or not marks <= {"B-", "I-", *END_TO_BIO}:
         return "plain"
     if marks & END_TO_BIO.keys():
-        return "BIOES"
+        return "BIOES" if marks & {"E-", "S-"} else "BILOU"
     num_b, num_i = 0, 0
     for sentence in sentences:
         for previous, tag in zip(["O", *sentence], sentence, strict=False):
@@ -44,7 +45,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 def to_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     """The tags of one sentence converted to BIO. An `I-X` that continues no entity is left for `repaired`."""
-    if scheme == "BIOES":
+    if scheme in ENDS:
         return [END_TO_BIO.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
     if scheme == "IOB1":
         return repaired(tags)[0]
@@ -58,10 +59,9 @@ def from_bio(tags: Sequence[str], scheme: Scheme) -> list[str]:
     for previous, tag, following in zip(["O", *tags], tags, [*tags[1:], "O"], strict=False):
         if tag == "O":
             converted.append(tag)
-        elif scheme == "BIOES":
+        elif scheme in ENDS:
             continues = following == f"I-{tag[2:]}"
-            mark = {("B", True): "B", ("B", False): "S", ("I", True): "I", ("I", False): "E"}[tag[0], continues]
-            converted.append(mark + tag[1:])
+            converted.append((tag[0] if continues else ENDS[scheme][tag[0]]) + tag[1:])
         else:
             converted.append(("B" if tag[0] == "B" and previous[2:] == tag[2:] else "I") + tag[1:])
     return converted

@@ -398,7 +398,7 @@ class DataSet:
     messages: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    scheme: str = ""  # tag scheme of the files: IOB1, BIO, BIOES or plain (the examples are always in BIO)
+    scheme: str = ""  # tag scheme of the files: IOB1, BIO, BIOES, BILOU or plain (the examples are always in BIO)
     roles: dict[str, str] = field(default_factory=dict)  # column by role (text, pair, label, key) of a user's own table
     columns: tuple[str, ...] = ()  # all columns of the first table
 
