@@ -75,6 +75,8 @@ def test_own_choices_and_labels(label, index):
 def test_own_lists_of_choices():
     rows = [{"question": "The sky is", "choices": ["red", "blue"], "answer": "blue"}]
     assert shown(read("choice", rows).splits["train"]) == [("The sky is", "", ("red", "blue"), 1)]
+    rows[0]["choices"] = "['red', 'blue']"  # as data frames write it to CSV
+    assert shown(read("choice", rows).splits["train"]) == [("The sky is", "", ("red", "blue"), 1)]
     rows[0]["choices"] = {"label": ["1", "2"], "text": ["red", "blue"]}
     rows[0]["answer"] = "1"
     assert read("choice", rows).splits["train"][0].label == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hornbook.metrics.formatting import cut
-from hornbook.tasks.reading.cells import are_withheld, as_text, is_missing
+from hornbook.tasks.reading.cells import are_withheld, as_text, is_missing, parse_list
 from hornbook.tasks.reading.layout import Tables, TabularLayout, main_table
 from hornbook.tasks.reading.reader import Defect, Reader, RequestedColumns
 from hornbook.tasks.reading.rows import Row, RowTable, columns_of, convert_rows, find_column, key_column
@@ -103,6 +103,8 @@ def _choices(row: Row, columns: ChoiceColumns) -> tuple[tuple[str, ...], tuple[s
     if len(columns.choices) > 1:
         return tuple(as_text(row.fields.get(name)).strip() for name in columns.choices) if row.fields else (), ()
     cell = row.fields.get(columns.choices[0])
+    if isinstance(cell, str):
+        cell = parse_list(cell)
     if isinstance(cell, dict):  # {"label": ["A", …], "text": […]}
         cell = [{"label": a, "text": b} for a, b in zip(cell.get("label", ()), cell.get("text", ()), strict=False)]
     if not isinstance(cell, list | tuple):
