@@ -61,6 +61,21 @@ def test_the_order_of_columns(tmp_path):
         build_graph(tmp_path / "a.txt", tmp_path / "other", columns=["head", "tail"])
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "subject,predicate,object,source\ndog,IsA,animal,wikipedia\n"),
+        ("a.csv", "start,end,head,relation,tail\n1905,2024,dog,IsA,animal\n"),
+        ("a.tsv", "head\trelation\ttail\tstart\tend\ndog\tIsA\tanimal\t1905\t2024\n"),
+        ("a.jsonl", '{"subject": "dog", "predicate": "IsA", "object": "animal", "source": "wikipedia"}\n'),
+    ],
+)
+def test_of_several_columns_that_may_be_the_head_the_surest_is(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    build_graph(tmp_path / name, tmp_path / "graph")
+    assert edges(Graph(tmp_path / "graph")) == {("dog", "IsA", "animal")}
+
+
 def test_conceptnet_4_and_5(tmp_path):
     (tmp_path / "four.tsv").write_text("dog\tIsA\tanimal\t5\t3\ndog\tCapableOf\tfly\t-5\t1\n")
     five = '/a/[/r/IsA/,/c/en/dog/n/]\t/r/IsA\t/c/en/ice_cream/n\t/c/en/food\t{"weight": 2.5}\n'

@@ -6,6 +6,7 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from hornbook.data.csv_dialect import Dialect, csv_records
@@ -18,15 +19,13 @@ TABLES = (".tsv", ".csv", ".txt")
 TRIPLE_SUFFIXES = (*TABLES, ".jsonl")
 READABLE = ".tsv, .csv, .txt, .jsonl (also followed by .gz, .xz or .zst), .json with names, or a WordNet folder"
 COLUMNS = ("head", "relation", "tail", "weight")
-COLUMN_OF = {  # the column that each usual heading stands for
-    **dict.fromkeys(("head", "subject", "subj", "source", "start", "h", "sub_uri", "head_id"), "head"),
-    **dict.fromkeys(
-        ("relation", "predicate", "rel", "property", "edge", "r", "predicate_id", "relation_id"), "relation"
-    ),
-    **dict.fromkeys(("tail", "object", "obj", "target", "end", "t", "obj_uri", "tail_id"), "tail"),
-    **dict.fromkeys(("weight", "score", "confidence", "count"), "weight"),
-    **dict.fromkeys(("sub_label", "head_name", "head_label"), "head_name"),
-    **dict.fromkeys(("obj_label", "tail_name", "tail_label"), "tail_name"),
+HEADINGS = {  # the usual headings of each column; of several the first counts: a source may be a book, a start a year
+    "head": ("head", "subject", "subj", "head_id", "sub_uri", "h", "source", "start"),
+    "relation": ("relation", "predicate", "rel", "relation_id", "predicate_id", "property", "r", "edge"),
+    "tail": ("tail", "object", "obj", "tail_id", "obj_uri", "t", "target", "end"),
+    "weight": ("weight", "score", "confidence", "count"),
+    "head_name": ("head_name", "head_label", "sub_label"),
+    "tail_name": ("tail_name", "tail_label", "obj_label"),
 }
 SPLITS = ("train", "valid", "test")
 SPLIT_OF = {**{name: index for index, name in enumerate(SPLITS)}, "dev": 1, "validation": 1}
@@ -148,6 +147,20 @@ def _lines(path: str, problems: Problems) -> Iterator[tuple[str, str]]:
         problems.add(reader.failure)
 
 
+@lru_cache
+def _columns_of(headings: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that these headings stand for; one that stands for none is kept.
+
+    >>> _columns_of(("Subject", "predicate", "object", "source"))
+    ('head', 'relation', 'tail', 'source')
+    """
+    names, columns = [heading.strip().lower() for heading in headings], list(headings)
+    for column, usual in HEADINGS.items():
+        if found := next((name for name in usual if name in names), None):
+            columns[names.index(found)] = column
+    return tuple(columns)
+
+
 def _json_rows(path: str, problems: Problems) -> Iterator[tuple[str, dict]]:
     for place, line in _lines(path, problems):
         try:
@@ -158,7 +171,7 @@ def _json_rows(path: str, problems: Problems) -> Iterator[tuple[str, dict]]:
         if isinstance(value, list):
             yield place, dict(zip(COLUMNS, value, strict=False))
         elif isinstance(value, dict):
-            yield place, {COLUMN_OF.get(name.lower(), name): field for name, field in value.items()}
+            yield place, dict(zip(_columns_of(tuple(value)), value.values(), strict=True))
         else:
             problems.add(Problem("not_json", path, place, f"a {type(value).__name__}, not an object"))
 
@@ -178,7 +191,7 @@ def _table_rows(
         if kind == ".csv" and '"' in line:
             _, fields = next(csv_records([line], Dialect(), note_bad_quotes))
         if names is None:  # the first line
-            heading = [COLUMN_OF.get(field.strip().lower(), field) for field in fields]
+            heading = _columns_of(tuple(fields))
             if set(COLUMNS[:3]) <= set(heading):
                 names = heading
                 continue
