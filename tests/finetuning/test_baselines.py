@@ -78,6 +78,15 @@ def test_several_classes(tmp_path):
     assert baseline("majority", rows, "multi-label", tmp_path / "majority", label="labels").score < 0.7
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_class_without_an_example_is_never_predicted(tmp_path):
+    rows = word_rules.several_words()
+    rows["train"].insert(1, {"text": "rare", "labels": "rare"})  # which is not among the 20 examples
+    baseline("tfidf", rows, "multi-label", tmp_path, label="labels", overrides={"examples": 20})
+    predictions = (tmp_path / "predictions-dev.jsonl").read_text().splitlines()
+    assert {json.loads(line)["probabilities"]["rare"] for line in predictions} == {0.0}
+
+
 def test_tags(tmp_path, encoder):
     folder = str(word_rules.write_tags(tmp_path / "tags"))
     assert baseline("tfidf", folder, "tagging", tmp_path / "tfidf").score == 1.0

@@ -88,7 +88,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-logits))
+    with np.errstate(over="ignore"):  # exp is infinite for MASKED_LOGIT, as of a label that training lacks
+        return 1 / (1 + np.exp(-logits))
 
 
 def l2_normalized(vectors: np.ndarray) -> np.ndarray:
