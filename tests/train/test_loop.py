@@ -319,7 +319,7 @@ def test_frozen_losses(tmp_path):
     assert [lines[step] for step in (1, 10, 20, 40)] == pytest.approx([4.872, 4.920, 4.817, 4.741], abs=2e-3)
 
 
-def doubled_from(first: int, last: int):
+def doubled_from(first: int, last: int, *others: int):
     """A job whose losses are many times as large for some batches: a spike, or a divergence that stays."""
     job = small_job()
     sums, draw = job.objective.loss_sums, job.objective.prepare
@@ -334,7 +334,7 @@ def doubled_from(first: int, last: int):
             return sums(model, step_inputs, with_metrics)
         from hornbook.train.randomness import seed_of
 
-        bad = any(current["seed"] == seed_of(0, number, "draw") for number in range(first, last))
+        bad = any(current["seed"] == seed_of(0, number, "draw") for number in (*range(first, last), *others))
         return {term: value * (9.0 if bad else 1.0) for term, value in sums(model, step_inputs).items()}
 
     job.objective.prepare, job.objective.loss_sums = drawing, growing
@@ -371,6 +371,17 @@ def test_a_jump_where_other_data_follow_is_no_spike(tmp_path, read_every):
     loop.read_every = read_every
     assert loop.run(module.Signals()).step == 40
     assert not [line for line in read_metrics(tmp_path) if line["kind"] == "event"]
+
+
+def test_other_data_follow_one_step_earlier_after_a_batch_was_left_out(tmp_path):
+    seen = []
+    job = doubled_from(30, 200, 23)
+    job = dataclasses.replace(job, new_phase_at=30, begin_phase=lambda: seen.append("phase"))
+    make_batch = job.make_batch
+    job = dataclasses.replace(job, make_batch=lambda number: seen.append(number) or make_batch(number))
+    run(tmp_path, guarded(40), job)
+    events = [line["event"] for line in read_metrics(tmp_path) if line["kind"] == "event"]
+    assert events == ["rollback"] and seen[seen.index("phase") - 1] == 29 and seen.count("phase") == 1
 
 
 def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):

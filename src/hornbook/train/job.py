@@ -22,9 +22,9 @@ class TrainingJob:
     name. The best validation is the one with the lowest `loss` or, if `metric_for_best` names another metric, the
     highest value of that metric; ties are broken by the lowest loss.
 
-    `new_phase_at` is the number of updates after which other data follow: `begin_phase` may change the model there
-    (with `optimizer.ema_decay` it is called again while the model has the averaged weights), and spike detection
-    forgets the losses before, as later ones are not comparable.
+    `new_phase_at` is the number of the first batch of other data: `begin_phase` may change the model before it (with
+    `optimizer.ema_decay` it is called again while the model has the averaged weights), and spike detection forgets the
+    losses before, as later ones are not comparable.
     """
 
     module: TrainingModule

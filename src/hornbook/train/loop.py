@@ -148,7 +148,7 @@ class _Loop:
             saves, num_tokens = self._agree_with_ranks(result.num_tokens)
             self.state.tokens += num_tokens
             self.pending.append((self.state.step, batch_number, lr, result))
-            is_new_phase = self.state.step == self.job.new_phase_at
+            is_new_phase = self.state.step == self._new_phase_at
             if is_new_phase:
                 self._begin_phase()
             keeps_weights = self.state.step in settings.checkpoint.keep_at
@@ -184,6 +184,12 @@ class _Loop:
         if num_stopping:
             self.stop = self.signals.stop or "another rank"
         return num_saving > 0, num_tokens
+
+    @property
+    def _new_phase_at(self) -> int | None:
+        """The step after which the new phase begins: earlier by the batches before it that are left out."""
+        at = self.job.new_phase_at
+        return at if at in (None, self.num_steps) else at - sum(number < at for number in self.skips.skipped)
 
     def _begin_phase(self) -> None:
         if self.job.begin_phase is None:
