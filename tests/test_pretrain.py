@@ -446,8 +446,13 @@ def test_averaged_positions_repeat_the_trained_ones_too(tmp_path, tiny_corpus):
     assert same(tmp_path / "stopped", tmp_path / "run")
 
 
-def test_positions_are_repeated_at_the_end_if_no_long_sequences_are_trained_on(tmp_path, tiny_corpus):
-    run(tmp_path / "run", tiny_corpus, overrides={"data.short_fraction": 1.0, "data.repeat_positions": True}, steps=2)
+@pytest.mark.parametrize("ends_early", [False, True])
+def test_positions_are_repeated_at_the_end_if_no_long_sequences_are_trained_on(tmp_path, tiny_corpus, ends_early):
+    overrides = {"data.short_fraction": 1.0, "data.repeat_positions": True}
+    if ends_early:
+        overrides |= {"optimizer.lr": 1e-12, "validation.every_steps": 1, "validation.patience": 1}
+    outcome = run(tmp_path / "run", tiny_corpus, overrides=overrides, steps=6 if ends_early else 2)
+    assert outcome.ended == ("finished early" if ends_early else "finished")
     table = weights(tmp_path / "run")["bert.embeddings.position_embeddings.weight"]
     assert torch.equal(table, table[torch.arange(len(table)) % 32])
 

@@ -326,6 +326,8 @@ class _Loop:
         patience = self.settings.validation.patience
         if patience and self.state.validations_since_best >= patience:
             self.state.ended_early = True
+            if self._new_phase_at is not None and self.state.step < self._new_phase_at:
+                self._begin_phase()  # as at the end of a run that has no other phase
             message = f"no improvement in {patience} validations: stopped early at step {self.state.step:,}"
             self._log_event("ended_early", f"{message}; the best was step {self.state.best_step:,}")
 
