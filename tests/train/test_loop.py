@@ -293,6 +293,7 @@ def test_guard_sees_a_spike_and_not_the_usual_noise():
     assert detector.check(9.0, 1.0).kind == "spike"
     assert detector.check(5.2, 1.0) is None
     assert detector.check(float("nan"), 1.0).kind == detector.check(5.0, float("inf")).kind == "nan"
+    assert LossSpikeDetector(LossSpikeSettings(history_steps=0)).check(9.0, 1.0) is None  # the first loss of a run
     falling = LossSpikeDetector(LossSpikeSettings())
     assert all(falling.check(10 * 0.99**i, 1.0) is None for i in range(400))
 

@@ -33,7 +33,7 @@ class LossSpikeDetector:
         if not math.isfinite(loss) or not math.isfinite(grad_norm):
             return LossProblem("nan", f"the loss is {loss:g} and the gradient norm {grad_norm:g}")
         settings = self.settings
-        if self.seen >= settings.history_steps and settings.deviations > 0:
+        if self.seen >= max(1, settings.history_steps) and settings.deviations > 0:
             limit = self.mean + max(settings.deviations * math.sqrt(self.variance), settings.min_increase)
             if loss > limit:
                 return LossProblem("spike", f"the loss jumped to {loss:.3f}, from {self.mean:.3f} on average")
