@@ -195,6 +195,16 @@ def test_the_fraction_of_masked_chunks_is_exact_and_parts_have_the_same_masks(co
     assert 0.2 < np.concatenate(word_starts).mean() < 0.9  # words have several tokens
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rare_corpus_has_its_fraction_of_masked_chunks_too(corpora, seed):
+    """The corpora are mixed in a fixed pattern, whose length is a multiple of that of the directions."""
+    weighted = [(corpora["bpe"], 99.0), (corpora["bpe"], 1.0)]
+    sampler = SequenceSampler(weighted, 32, seed, "documents", mlm_fraction=0.5)
+    rare = [i for i, (corpus, *_) in enumerate(sampler._chunks_of(np.arange(4000))) if corpus == 1]
+    num_masked = sum(sampler.batch(i, 1).num_causal == 0 for i in rare)
+    assert len(rare) == 40 and num_masked == 20
+
+
 def test_the_masked_share_changes_linearly(corpora, random):
     overrides = {"masking.probability": 0.4, "masking.final_probability": 0.1, "objective.mlm_fraction": 0.5}
     overrides |= {"data.length": 40, "model.max_positions": 40, "schedule.steps": 3, "batch.tokens": 640}

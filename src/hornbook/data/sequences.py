@@ -177,12 +177,13 @@ class SequenceSampler:
     def _document_batch(self, first: int, indices: np.ndarray) -> Batch:
         """A batch of sequences without special tokens around them, with a label per token."""
         rows = []
-        for index, (corpus_index, chunk, epoch) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
-            slices = self.chunks[corpus_index].slices(chunk, self._offset(corpus_index, epoch))
+        for index, (corpus_index, chunk, order) in zip(indices.tolist(), self._chunks_of(first + indices), strict=True):
+            stream = self.chunks[corpus_index]
+            slices = stream.slices(chunk, self._offset(corpus_index, order // stream.total))
             if self.crosses_documents:
                 slices = [tuple(map(np.concatenate, zip(*slices, strict=True)))]
             # An index of its own for each slice: a chunk has at most `length` of them.
-            is_masked = self._is_masked(first + index)
+            is_masked = self._is_masked(order)
             rows += [(is_masked, *each, i) for i, each in enumerate(slices, index * self.length)]
         rows.sort(key=lambda row: (row[0], len(row[1])))
         are_masked, sequences, next_ids, word_starts, step_index = zip(*rows, strict=True)
@@ -198,10 +199,10 @@ class SequenceSampler:
             num_causal=num_causal,
         )
 
-    def _is_masked(self, example: int) -> bool:
-        """Whether a chunk of documents is read in both directions: as evenly spread as the fraction allows. Chunks are
-        permuted in each epoch, so it is another fraction of them each time."""
-        return math.floor((example + 1) * self.mlm_fraction) > math.floor(example * self.mlm_fraction)
+    def _is_masked(self, order: int) -> bool:
+        """Whether a chunk of documents is read in both directions: as evenly spread in each corpus as the fraction
+        allows. Chunks are permuted in each epoch, so it is another fraction of them each time."""
+        return math.floor((order + 1) * self.mlm_fraction) > math.floor(order * self.mlm_fraction)
 
     def _offset(self, corpus_index: int, epoch: int) -> int:
         """The number of tokens by which the chunks of a corpus start earlier in an epoch."""
@@ -211,21 +212,21 @@ class SequenceSampler:
         return int(seeds.generate_state(1)[0]) % self.length
 
     def _chunks_of(self, examples: np.ndarray) -> list[tuple[int, int, int]]:
-        """(corpus, chunk, epoch) of each example: the corpus from a fixed pattern, the chunk from a random permutation
-        per epoch."""
+        """(corpus, chunk, order) of each example: the corpus from a fixed pattern, the chunk from a random permutation
+        per epoch. The order counts the earlier examples of the corpus, in all epochs."""
         slot, period = examples % MIX_PERIOD, examples // MIX_PERIOD
         corpus_indices = self.pattern[slot]
-        chunk_indices, epochs = np.zeros((2, len(examples)), np.int64)
+        chunk_indices, orders = np.zeros((2, len(examples)), np.int64)
         for i, chunks in enumerate(self.chunks):
             of_corpus = np.flatnonzero(corpus_indices == i)
             order = period[of_corpus] * self.num_slots[i] + self.num_earlier_slots[slot[of_corpus]]
-            epochs[of_corpus] = order // chunks.total
-            for epoch in np.unique(epochs[of_corpus]).tolist():
-                in_epoch = epochs[of_corpus] == epoch
+            orders[of_corpus], epochs = order, order // chunks.total
+            for epoch in np.unique(epochs).tolist():
+                in_epoch = epochs == epoch
                 seeds = np.random.SeedSequence([self.seed, i, epoch, self.length])
                 key = int(seeds.generate_state(1, np.uint64)[0])
                 chunk_indices[of_corpus[in_epoch]] = shuffled(order[in_epoch] % chunks.total, chunks.total, key)
-        return list(zip(corpus_indices.tolist(), chunk_indices.tolist(), epochs.tolist(), strict=True))
+        return list(zip(corpus_indices.tolist(), chunk_indices.tolist(), orders.tolist(), strict=True))
 
     def _nsp(self, chunk: _Chunk, random: np.random.Generator) -> _Example:
         shard, start = chunk.shard, chunk.start
