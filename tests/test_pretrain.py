@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -21,7 +22,7 @@ from hornbook.data.build import build_corpus
 from hornbook.data.corpus import Corpus
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.runs.pretraining import minutes
-from hornbook.runs.pretraining.batches import held_out_batches
+from hornbook.runs.pretraining.batches import BatchMaker, held_out_batches, mixed_token_counts
 from hornbook.runs.pretraining.minutes import steps_in
 from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.pretrain import pretrain
@@ -282,7 +283,6 @@ def test_a_model_without_heads_gets_new_ones(tmp_path):
 def test_short_sequences_first_then_long_ones(tmp_path, tiny_corpus):
     """Nine tenths of the steps at the short limit, then the long one, at the same number of tokens a batch."""
     from hornbook.data.corpus import Corpus
-    from hornbook.runs.pretraining.batches import BatchMaker
 
     settings = preset_settings("bert-tiny", TINY_MODEL | {"schedule.steps": 20, "batch.tokens": 512})
     make = BatchMaker(settings, [(Corpus(tiny_corpus), 1.0)])
@@ -300,6 +300,20 @@ def test_corpora_mix_by_weight(tmp_path, tiny_corpus, tiny_run):
     corpora = json.loads((out / "run.json").read_text())["inputs"]["corpora"]
     assert [entry["weight"] for entry in corpora] == [3.0, 1.0]
     assert corpora[1]["folder"].endswith("second:3")
+
+
+def test_the_unigram_baseline_counts_what_is_predicted(tmp_path, tiny_corpus, tiny_tokenizer):
+    """Of a small corpus with a large weight, and the ends of texts."""
+    (tmp_path / "korean.txt").write_text("\n\n".join(tiny_text(80, seed=1).split("\n\n")[3::4]), encoding="utf-8")
+    build_corpus(tmp_path / "korean.txt", tiny_tokenizer, tmp_path / "korean", workers=0)
+    corpora = [(Corpus(tiny_corpus), 1.0), (Corpus(tmp_path / "korean"), 3.0)]
+    settings = preset_settings("gpt2-tiny", {"data.length": 64, "batch.tokens": 64_000})
+    labels = BatchMaker(settings, corpora)(0).labels_T.numpy()
+    counts = mixed_token_counts(corpora, with_ends=True)
+    assert counts.sum() == pytest.approx(sum(corpus.num_tokens + corpus.num_documents for corpus, _ in corpora))
+    shares = np.bincount(labels, minlength=len(counts)) / len(labels)
+    assert shares == pytest.approx(counts / counts.sum(), abs=0.005)
+    assert shares[corpora[0][0].tokenizer.eos_id] > 0.01
 
 
 def test_a_kill_in_the_last_moment_is_made_good(unbroken, tmp_path, tiny_corpus):
@@ -395,7 +409,6 @@ def test_settings_that_do_not_fit_are_refused_before_anything_is_written(tmp_pat
 @pytest.mark.parametrize("short_fraction", [0.0, 0.5, 1.0])
 def test_one_length_for_all_steps(tmp_path, tiny_corpus, short_fraction):
     from hornbook.data.corpus import Corpus
-    from hornbook.runs.pretraining.batches import BatchMaker
 
     overrides = {
         "data.short_length": 64,

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from hornbook.batch import Batch, part_bounds
 from hornbook.data.corpus import Corpus
 from hornbook.data.remote import is_url
@@ -66,6 +68,19 @@ def open_corpora(names: Sequence[str], settings: PretrainSettings) -> Corpora:
             model = gpt if settings.reads_documents else "an encoder"
             raise ValueError(f"the tokenizer in {first.folder} has no {token} token, which {model} needs")
     return corpora
+
+
+def mixed_token_counts(corpora: Corpora, with_ends: bool) -> np.ndarray:
+    """How often each token occurs in a text of the length of all corpora that is mixed by their weights. `with_ends`:
+    with an end-of-text token per document, as a GPT predicts it."""
+    shares, num_tokens, weight_sum = [], 0.0, sum(weight for _, weight in corpora)
+    for corpus, weight in corpora:
+        counts = corpus.token_counts.astype(np.float64)
+        if with_ends:
+            counts[corpus.tokenizer.eos_id] += corpus.num_documents
+        num_tokens += counts.sum()
+        shares.append(counts / counts.sum() * (weight / weight_sum))
+    return num_tokens * sum(shares)
 
 
 def _sampler(

@@ -14,7 +14,7 @@ from hornbook.objectives.vocabulary_loss import unigram_baseline
 from hornbook.runs.distillation.teacher import Teacher, refuse_other_teacher
 from hornbook.runs.model_files import saved_models
 from hornbook.runs.pretraining.assembly import PreparedRun
-from hornbook.runs.pretraining.batches import Corpora, folder_and_weight
+from hornbook.runs.pretraining.batches import Corpora, folder_and_weight, mixed_token_counts
 from hornbook.runs.pretraining.settings import settings_in
 from hornbook.train.settings import MAX_BATCH_TOKENS, MINUTES_PER_YEAR
 
@@ -71,7 +71,7 @@ def write_run(
     if settings.reads_entities:
         inputs |= {"graph": settings.model.graph, "vectors": vectors_fingerprint(request)}
     held_out = [batch.to(prepared.runtime.device) for batch in prepared.held_out]
-    counts = sum(corpus.token_counts * weight for corpus, weight in corpora)
+    counts = mixed_token_counts(corpora, settings.reads_documents)
     folder.write_record(
         request.to_dict(),
         inputs,
