@@ -43,7 +43,8 @@ def test_the_batch_does_not_shrink_below_that_of_the_budget_recipe(slow, tmp_pat
     assert settings["batch"]["tokens"] == 2048
 
 
-def test_slow_steps_are_measured_once(monkeypatch, tmp_path, tiny_corpus):
+@pytest.mark.parametrize(("given", "left"), [(2, "3 steps in the 1 min 18 s"), (0.5, "1 step in the 0.0 s")])
+def test_slow_steps_are_measured_once(monkeypatch, tmp_path, tiny_corpus, given, left):
     """If the first measurement takes more than its share of the minutes, its result is used for the steps too."""
     clock = SimpleNamespace(now=0.0)
 
@@ -54,9 +55,9 @@ def test_slow_steps_are_measured_once(monkeypatch, tmp_path, tiny_corpus):
     monkeypatch.setattr(minutes, "_seconds_per_token", seconds_per_token)
     monkeypatch.setattr(minutes.time, "monotonic", lambda: clock.now)
     monkeypatch.setattr(minutes, "mean_seconds_per_step", lambda *_: pytest.fail("measured again"))
-    _, said = begun(tmp_path / "run", tiny_corpus, minutes=2)
-    assert "a step takes 20.5 s: 3 steps in the 1 min 18 s left of 2 min" in said
-    assert "note: a model learns little in 3 steps; use more minutes= or a smaller preset" in said
+    _, said = begun(tmp_path / "run", tiny_corpus, minutes=given)
+    assert f"a step takes 20.5 s: {left} left of {given} min" in said
+    assert f"note: a model learns little in {left.partition(' in ')[0]}; use more minutes= or a smaller preset" in said
     assert said.index("measuring how long a step takes ...") < said.index(said[-1])
 
 
