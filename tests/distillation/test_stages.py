@@ -104,10 +104,15 @@ def test_both_stages_are_logged(tmp_path, lesson):
     assert "- stage 1: embeddings, hidden, attention; 8 steps" in card
 
 
-def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson):
-    """A stop takes effect before the next stage starts, and nothing is trained twice."""
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson, ema_decay):
+    """A stop takes effect before the next stage starts, nothing is trained twice, and the next stage starts from the
+    weights that were saved."""
     teacher, encoder, data = lesson
     out, said, heard = tmp_path / "run", [], []
+    asked = asked_of(data)
+    asked["overrides"] = asked["overrides"] | {"optimizer.ema_decay": ema_decay}
+    whole = distill(teacher, encoder, tmp_path / "whole", **asked, **QUIET)
 
     def interrupt(status):
         if status.step == status.num_steps and not heard:
@@ -115,13 +120,14 @@ def test_a_stop_in_the_last_step_of_a_stage(tmp_path, lesson):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Stopped):
-        distill(teacher, encoder, out, **asked_of(data), log=said.append, on_progress=interrupt)
+        distill(teacher, encoder, out, **asked, log=said.append, on_progress=interrupt)
     assert not any(words.startswith("stage 2") for words in said)
     assert dict(describe(out)["lines"])["state"] == "not finished: after stage 1 of 2"
     said.clear()
-    resumed = distill(teacher, encoder, out, resume=True, **asked_of(data), log=said.append)
+    resumed = distill(teacher, encoder, out, resume=True, **asked, log=said.append)
     assert resumed.scores and not any(words.startswith("stage 1") for words in said)
     assert len(_train_lines(out / "stages" / "1")) == 8
+    assert (out / "model.safetensors").read_bytes() == (whole.out / "model.safetensors").read_bytes()
 
 
 def _train_lines(folder: Path) -> list[dict]:

@@ -34,14 +34,15 @@ class AveragedWeights:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Context in which the module has the averages as its weights, at the same addresses."""
-        self._swap()
+        self.swap()
         try:
             yield
         finally:
-            self._swap()
+            self.swap()
 
     @torch.no_grad()
-    def _swap(self) -> None:
+    def swap(self) -> None:
+        """Exchanges the weights of the module and the averages."""
         for weight, average in zip(self.weights.values(), self.averages, strict=True):
             previous = weight.detach().clone()
             weight.copy_(average)

@@ -32,8 +32,9 @@ class Diverged(RuntimeError):
 
 
 def train(folder: Path, job: TrainingJob, settings: LoopSettings, runtime: Runtime, on_progress: OnProgress) -> Outcome:
-    """Starts or resumes the training in `folder`. Raises `Stopped` if a signal or `on_progress` stopped it
-    before its last step. All processes that torchrun started call it with the same arguments."""
+    """Starts or resumes the training in `folder`; at its end the model is the one that was saved. Raises `Stopped` if a
+    signal or `on_progress` stopped it before its last step. All processes that torchrun started call it with the same
+    arguments."""
     settings.check_run(current_ranks().size)
     with run_lock(folder):
         loop = _Loop(Path(folder), job, settings, runtime, on_progress)
@@ -115,6 +116,8 @@ class _Loop:
             self.log.close()
         if not self._is_finished():
             raise Stopped(Outcome.from_state("stopped", vars(self.state), self.values))
+        if self.ema is not None:
+            self.ema.swap()  # the model is left as it was saved
         ended = "finished early" if self.state.ended_early else "finished"
         return Outcome.from_state(ended, vars(self.state), self.values)
 

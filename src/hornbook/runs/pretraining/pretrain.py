@@ -136,8 +136,6 @@ def pretrain(
         log(warning)
     outcome = train(out, prepared.job, prepared.settings, prepared.runtime, on_progress)
     if current_ranks().is_main:
-        if prepared.settings.optimizer.ema_decay:
-            prepared.job.load_model(out)  # the average, which was saved
         _write_samples(out, prepared)
     return outcome
 
