@@ -385,6 +385,19 @@ def test_other_data_follow_one_step_earlier_after_a_batch_was_left_out(tmp_path)
     assert events == ["rollback"] and seen[seen.index("phase") - 1] == 29 and seen.count("phase") == 1
 
 
+def test_other_data_follow_a_checkpoint_that_the_run_was_rolled_back_to(tmp_path):
+    """The batch after the checkpoint, the last before other data, is left out: the new phase begins again."""
+    seen = []
+    job = doubled_from(200, 200, 29)
+    job = dataclasses.replace(job, new_phase_at=30, begin_phase=lambda: seen.append("phase"))
+    make_batch = job.make_batch
+    job = dataclasses.replace(job, make_batch=lambda number: seen.append(number) or make_batch(number))
+    settings = dataclasses.replace(guarded(40), checkpoint=CheckpointSettings(every_steps=29, every_minutes=0))
+    run(tmp_path, settings, job)
+    events = [line["event"] for line in read_metrics(tmp_path) if line["kind"] == "event"]
+    assert events == ["rollback"] and seen[28:34] == [28, 29, "phase", 30, "phase", 31]
+
+
 def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
     """As on a GPU, numbers are read ten steps at a time: a spike that is passed over must not hide a NaN behind it."""
     from hornbook.train import loop as module

@@ -190,9 +190,13 @@ class _Loop:
 
     @property
     def _new_phase_at(self) -> int | None:
-        """The step after which the new phase begins: earlier by the batches before it that are left out."""
+        """The step after which the new phase begins: earlier by the batches before it that are left out, but not before a
+        step that the run was rolled back to, whose checkpoint has the old phase."""
         at = self.job.new_phase_at
-        return at if at in (None, self.num_steps) else at - sum(number < at for number in self.skips.skipped)
+        if at in (None, self.num_steps):
+            return at
+        earliest = max((step + 1 for step in self.skips.rolled_back_to if step < at), default=0)
+        return max(earliest, at - sum(number < at for number in self.skips.skipped))
 
     def _begin_phase(self) -> None:
         if self.job.begin_phase is None:
