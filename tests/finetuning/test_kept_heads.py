@@ -1,11 +1,14 @@
 """A fine-tuned run continues on more data: which heads are kept, and what is logged of them."""
 
 import random as chance
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import rules
 import torch
 
+from hornbook.batch import pack
 from hornbook.interop.folder import load_model, read_weights
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.head_config import HeadConfig
@@ -79,6 +82,16 @@ def test_a_classifier_of_answerability_is_added_to_a_span_head():
     found, _ = with_head(model, wanted, 0, keeps_head=True)
     assert torch.equal(found.task.out.weight, model.task.out.weight)
     assert found.task.answerable.weight.std() > 0
+
+
+def test_a_kept_head_predicts_the_same_numbers_in_another_unit():
+    head_config = HeadConfig("sequence", 1, ("score",), "regression")
+    model = Bert(BertConfig(70, num_layers=1, width=16, num_heads=2, inner_width=32), ("pooler",), head_config).eval()
+    model.initialize(torch.Generator().manual_seed(7))
+    found, _ = with_head(model, replace(head_config, scale=1024.0), 0, keeps_head=True)
+    batch = pack([np.array([2, 30, 3])])
+    with torch.no_grad():
+        assert torch.equal(found.eval().outputs(batch), model.outputs(batch))
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,20 @@ def test_a_number(tmp_path, encoder):
     assert dev_score(result, "pearson") >= LEARNED
 
 
+@pytest.mark.parametrize(("start", "unit"), [(0.0, 50_000.0), (2000.0, 5.0), (0.5, 0.001)], ids=str)
+def test_a_number_of_any_size(tmp_path, encoder, start, unit):
+    """Prices, years and small fractions are learned in their own units, which the saved weights have too."""
+
+    def rule(draw: chance.Random) -> dict:
+        row = rules.count_of_lamps(draw)
+        return row | {"score": start + unit * row["score"]}
+
+    result = learned(tmp_path, encoder, "regression", data_of(tmp_path, rule, 500), epochs=4)
+    assert dev_score(result, "pearson") >= LEARNED
+    assert dev_score(result, "mean_absolute_error") < 0.5 * unit
+    assert result.evaluate(tmp_path / "data")["splits"]["dev"]["pearson"]["value"] >= LEARNED
+
+
 def test_a_place(tmp_path, encoder):
     """The answer is the place of the person in the question; the place of another person is in the passage too."""
     data = data_of(tmp_path, rules.place_told, 400)

@@ -264,3 +264,16 @@ def test_every_layer_of_a_head_learns(random, family, name):
         assert parameter.grad is not None, parameter_name
         if (head_config.output, parameter_name) != ("choice", "task.out.bias"):
             assert parameter.grad.any(), parameter_name
+
+
+def test_numbers_keep_their_precision_in_bfloat16(random):
+    """Around 2,000, numbers in bfloat16 would have steps of 8."""
+    ids, _ = sequences(random, LENGTHS)
+    model = our_model(FAMILIES["bert"], KINDS["number"])
+    with torch.no_grad():
+        model.task.out.bias.fill_(2000.0)
+        expected = model.outputs(pack(ids))
+        with torch.autocast("cpu", torch.bfloat16):
+            found = model.outputs(pack(ids))
+    assert (found - expected).abs().max() < 0.5
+    assert len(found.unique()) > 1

@@ -39,6 +39,8 @@ def hf_weights(model: nn.Module) -> dict[str, Tensor]:
         if hf_names[0] in weights:
             continue  # shared layers are saved once
         value = state[name].detach()
+        if (unit := unit_of(model, name)) != 1:
+            value = value * unit
         if name in VOCABULARY_PADDING:
             value = value[: model.config.vocab_size]
         if firsts[name] != name:
@@ -50,6 +52,11 @@ def hf_weights(model: nn.Module) -> dict[str, Tensor]:
     if not model.config.tied:
         weights |= {twin: weights[bias].clone() for bias, twin in _bias_twins(model) if bias in weights}
     return weights
+
+
+def unit_of(model: nn.Module, name: str) -> float:
+    """The unit in which a weight is held in memory (`HeadConfig.scale`); in files it is 1."""
+    return model.head_config.scale if model.head_config is not None and name.startswith("task.out.") else 1.0
 
 
 def first_names(model: nn.Module) -> dict[str, str]:
@@ -92,6 +99,8 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
     for name, value in matched.items():
         target = state[name]
         target[: len(value)].copy_(value)
+        if (unit := unit_of(model, name)) != 1:
+            target.div_(unit)
         target[len(value) :] = VOCABULARY_PADDING.get(name, 0.0)
 
 

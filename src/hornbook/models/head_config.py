@@ -86,6 +86,9 @@ class HeadConfig:
     has_answer_classifier: bool = False  # spans: a separate classifier predicts whether there is an answer
     pooling: str | None = None  # vectors: how tokens are pooled, one of `models/heads.py`
     graph: KagNetConfig | None = None  # choice: the head also reads the schema graph of every choice
+    # regression: in memory the last layer is in this unit, so that numbers of any size are learned at the same rate; a
+    # power of two, so that the weights in files, which are in units of 1, are exact
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.output_type.is_configurable and (self.layers != "linear" or self.pair_encoding != "joint"):
@@ -132,7 +135,7 @@ def reads_cls(head_config: HeadConfig) -> bool:
 
 # --- Names in `transformers` ----------------------------------------------------------------------------------------
 
-_OWN_FIELDS = tuple(field.name for field in fields(HeadConfig) if field.name != "labels")
+_OWN_FIELDS = tuple(field.name for field in fields(HeadConfig) if field.name not in ("labels", "scale"))
 
 
 def hf_head_entries(head_config: HeadConfig) -> dict:

@@ -108,7 +108,17 @@ class SequenceHead(TaskHead):
         self.out = nn.Linear(features, head_config.num_labels, bias=with_bias)
 
     def forward(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
-        return self.out(self.dropout(self._features(x_TD, batch, pooled_ND)))
+        features = self.dropout(self._features(x_TD, batch, pooled_ND))
+        if self.head_config.problem_type != "regression":
+            return self.out(features)
+        return self._number(features) * self.head_config.scale
+
+    def _number(self, features: Tensor) -> Tensor:
+        """Numbers are in at least float32: in bfloat16, those around 2,000 would have steps of 8."""
+        if torch.is_autocast_enabled(features.device.type):
+            with torch.autocast(features.device.type, enabled=False):
+                return self.out(upcast(features))
+        return self.out(features)
 
     def _features(self, x_TD: Tensor, batch: Batch, pooled_ND: Tensor | None) -> Tensor:
         if self.head_config.pair_encoding == "separate":  # u, v, |u - v|, as in Sentence-BERT
@@ -145,8 +155,8 @@ class SequenceHead(TaskHead):
     @staticmethod
     def losses(head_config: HeadConfig, outputs: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         if head_config.problem_type == "regression":
-            errors = (outputs[:, 0] - values) ** 2
-            return errors, errors < 0.25
+            errors = outputs[:, 0] - values
+            return (errors / head_config.scale) ** 2, errors.abs() < 0.5
         if head_config.problem_type == "multi_label_classification":
             losses = F.binary_cross_entropy_with_logits(outputs, values.to(outputs.dtype), reduction="none").mean(-1)
             return losses, ((outputs > 0) == (values > 0.5)).all(-1)
@@ -155,7 +165,7 @@ class SequenceHead(TaskHead):
     @staticmethod
     def match_losses(head_config: HeadConfig, student: Tensor, teacher: Tensor, row_losses: RowLosses) -> Tensor:
         if head_config.problem_type == "regression":
-            return (upcast(student) - upcast(teacher))[:, 0] ** 2
+            return ((upcast(student) - upcast(teacher))[:, 0] / head_config.scale) ** 2
         return row_losses(student, teacher, is_binary=head_config.problem_type == "multi_label_classification")
 
 

@@ -27,7 +27,7 @@ from hornbook.models.gpt import Gpt
 from hornbook.models.head_config import HeadConfig
 from hornbook.reasoning.grounding import Grounder, open_grounder
 from hornbook.runs.distillation.teacher import Teacher
-from hornbook.runs.finetuning.layers import has_dropout, with_dropout
+from hornbook.runs.finetuning.layers import has_dropout, number_scale, with_dropout
 from hornbook.runs.finetuning.published import rounded, settings_for
 from hornbook.runs.finetuning.record import FinetuneRequest
 from hornbook.runs.finetuning.settings import FinetuneSettings, TaskSettings
@@ -236,6 +236,8 @@ def open_inputs(
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
         head_config = replace(head_config, graph=grounder.kagnet_config)
+    if head_config.problem_type == "regression" and registered.is_custom:
+        head_config = replace(head_config, scale=number_scale([each.label for each in dataset.splits["train"]]))
     spec = replace(make_task(registered, dataset, head_config), reason=None if grounder is None else grounder.record())
     linker = _linker(pretrained, settings.task.graph, spec.task, log)
     if linker is not None:

@@ -32,6 +32,7 @@ from hornbook.runs.finetuning.layers import (
     keeps_head,
     lr_multiplier,
     start_at_frequencies,
+    start_at_mean,
     with_head,
 )
 from hornbook.runs.finetuning.settings import FinetuneSettings
@@ -136,6 +137,8 @@ def build_job(
         model.task.initialize(generator, inputs.grounder.relation_vectors)
     if head_config.problem_type == "multi_label_classification" and not has_head:
         start_at_frequencies(model, inputs.encoded_train.labels)
+    if head_config.problem_type == "regression" and inputs.registered.is_custom and not has_head:
+        start_at_mean(model, inputs.encoded_train.labels)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
     freeze(model, settings.layers, new_parts)

@@ -1,6 +1,7 @@
 """Task heads on pre-trained models, frozen layers, and layer-wise learning rates."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -34,6 +35,9 @@ def with_head(
     weights = pretrained.state_dict()
     if not keeps_head:
         weights = {name: weight for name, weight in weights.items() if not name.startswith("task.")}
+    elif head_config.scale != pretrained.head_config.scale:
+        ratio = pretrained.head_config.scale / head_config.scale
+        weights |= {name: weight * ratio for name, weight in weights.items() if name.startswith("task.out.")}
     missing, _ = model.load_state_dict(weights, strict=False)
     # In a kept head, only the missing layers are initialised.
     depth = 2 if keeps_head else 1
@@ -66,6 +70,20 @@ def start_at_frequencies(model: nn.Module, labels_NL: np.ndarray) -> None:
     num_holding_L = torch.from_numpy(labels_NL.sum(0)).double()
     frequencies_L = (num_holding_L + 0.5) / (len(labels_NL) + 1)
     bias_L.copy_(frequencies_L.logit())
+
+
+def number_scale(numbers: Sequence[float]) -> float:
+    """The power of two that is closest to the standard deviation of the labels of a regression."""
+    spread = float(np.std(numbers))
+    return 2.0 ** round(math.log2(spread)) if spread > 0 else 1.0
+
+
+@torch.no_grad()
+def start_at_mean(model: nn.Module, numbers: np.ndarray) -> None:
+    """Sets the bias of a new regression head to the mean of the labels in training: from 0, it would reach a mean of
+    many standard deviations only after thousands of steps."""
+    if model.task.out.bias is not None:
+        model.task.out.bias.fill_(float(np.mean(numbers)) / model.head_config.scale)
 
 
 def _network(pretrained: nn.Module, head_config: HeadConfig, dropout: float | None) -> nn.Module:
