@@ -78,8 +78,11 @@ def test_one_number_cannot_be_validated_on(tmp_path, tiny_tokenizer):
             hornbook.finetune(model, splits, "regression", tmp_path / "run", label="score", log=[].append)
 
 
-def test_training_without_any_label_of_several(tmp_path, tiny_tokenizer):
+@pytest.mark.parametrize("task", ["classification", "multi-label"])
+def test_training_without_any_label(tmp_path, tiny_tokenizer, task):
+    """The column that holds them has no name, or its cells are empty."""
     model = encoder(tmp_path / "model", tiny_tokenizer)
-    rows = [{"text": f"the river {i}", "labels": ""} for i in range(20)]
+    name = "" if task == "classification" else "labels"
+    rows = [{"text": f"the river {i}", name: "ab"[i % 2] if name == "" else ""} for i in range(20)]
     with pytest.raises(ValueError, match="no training example has a label"):
-        hornbook.finetune(model, rows, "multi-label", tmp_path / "run", log=[].append)
+        hornbook.finetune(model, rows, task, tmp_path / "run", log=[].append)

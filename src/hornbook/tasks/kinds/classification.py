@@ -73,6 +73,7 @@ class Classification(SequenceTask):
     @classmethod
     def refuse_training(cls, data: DataSet) -> None:
         """Raises a `ValueError` if all training examples have one class, which any model would predict perfectly."""
+        super().refuse_training(data)
         labels = {example.label for example in data.splits["train"]}
         if len(labels) == 1:
             raise ValueError(f"every training example has the label '{labels.pop()}': add examples of other classes")
@@ -207,11 +208,6 @@ class MultiLabel(SequenceTask):
         if not 0 < task.threshold < 1:
             raise ValueError(f"its threshold is not between 0 and 1, but {task.threshold:g}")
         return task
-
-    @classmethod
-    def refuse_training(cls, data: DataSet) -> None:
-        if not any(each.label for each in data.splits["train"]):
-            raise ValueError("no training example has a label: check which column has the labels, or name it by label=")
 
     @property
     def min_logit(self) -> float:

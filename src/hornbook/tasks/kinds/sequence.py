@@ -31,6 +31,11 @@ class SequenceTask(Task):
     metrics: tuple[str, ...]
 
     @classmethod
+    def refuse_training(cls, data: DataSet) -> None:
+        if all(each.label in (None, ()) for each in data.splits["train"]):
+            raise ValueError("no training example has a label: check which column has the labels, or name it by label=")
+
+    @classmethod
     def from_text(cls, key: str, text: str) -> TextExample:
         return TextExample(key, text)
 
