@@ -328,6 +328,14 @@ def test_two_columns_of_one_name(tmp_path):
         read("classification", tmp_path)
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_line_that_only_excel_reads(tmp_path, delimiter):
+    """It was taken for the column names, and the labels for a column without a name."""
+    write(tmp_path, train__csv=f"sep={delimiter}\ntext,label\na,0\nb,1\n".replace(",", delimiter))
+    with pytest.raises(ValueError, match=f"begins with the line 'sep={delimiter}', .*: remove that line"):
+        read("classification", tmp_path)
+
+
 def test_an_empty_dev_split_is_reported_and_replaced(tmp_path):
     write(tmp_path, train__csv=as_csv(REVIEWS), dev__csv="id,review,stars\n")
     data = read("classification", tmp_path)

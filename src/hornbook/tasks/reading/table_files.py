@@ -164,6 +164,8 @@ def _with_header(
     `header_has`, otherwise the columns are `names`."""
     first = next(records, ("line 1", []))
     columns = [name.strip() for name in first[1]]
+    if columns in (["sep="], ["sep=", ""]):
+        raise ValueError(f"{path} begins with the line 'sep={delimiter}', which only Excel reads: remove that line")
     if names and header_has not in columns:
         columns, records = list(names), chain([first], records)
     unnamed = [index for index, name in enumerate(columns) if not name]
