@@ -210,6 +210,14 @@ def test_int8_keeps_predictions_and_stores_every_table_in_eight_bits(learned):
     assert (load_folder(learned.run)[0].config.padded_vocab_size, 32) in shapes and (32, 128) in shapes
 
 
+def test_int8_matrices_that_layers_share_are_stored_once(tmp_path, tiny_tokenizer, fast_exporter):
+    source = model_folder_of(tmp_path / "model", tiny_tokenizer, "albert", num_layers=2, embedding_width=16)
+    record = export(source, tmp_path / "exported", "onnx-int8", **FAST)
+    assert record["agreement"]["smallest_cosine"] > 0.99
+    held = onnx.load(tmp_path / "exported" / "model.onnx").graph.initializer
+    assert [tuple(each.dims) for each in held].count((32, 128)) == 1
+
+
 def test_info_shows_what_was_exported(learned):
     description = describe(learned.phone)
     assert description["kind"] == "exported model" and description["task"] == "classification"

@@ -81,10 +81,10 @@ def _strip_metadata(proto):
 
 def write_int8(source: Path, file: Path) -> None:
     """Quantises a float file to int8: matrices per column, embedding tables per tensor."""
-    quantization = import_onnx("onnxruntime.quantization")
+    onnx, quantization = import_onnx("onnx"), import_onnx("onnxruntime.quantization")
     with _quiet(), replacing(file) as temporary:
         quantization.quantize_dynamic(
-            source,
+            _transpose_matrices(onnx.load(source), onnx.numpy_helper),
             temporary,
             op_types_to_quantize=["MatMul", "Gather"],
             per_channel=True,
@@ -93,6 +93,24 @@ def write_int8(source: Path, file: Path) -> None:
             reduce_range=True,
             weight_type=quantization.QuantType.QInt8,
         )
+
+
+def _transpose_matrices(proto, numpy_helper: ModuleType):
+    """Stores the matrices of linear layers as input x output. The quantizer needs them so, and would transpose one that
+    layers share once for each of them."""
+    transposed = [
+        (node.input[1], attribute)
+        for node in proto.graph.node
+        for attribute in node.attribute
+        if node.op_type == "Gemm" and attribute.name == "transB" and attribute.i
+    ]
+    names = {name for name, _ in transposed}
+    for weight in proto.graph.initializer:
+        if weight.name in names:
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).T, weight.name))
+    for _, attribute in transposed:
+        attribute.i = 0
+    return proto
 
 
 class OnnxModel(nn.Module):
