@@ -129,8 +129,11 @@ def test_a_head_of_its_own(tmp_path):
     x = torch.randn(3, plain.config.width)
     with torch.no_grad():
         expected = plain.next_token_logits(x)
-        found = plain.quantize().next_token_logits(x)
+        quantized = plain.quantize()
+        found = quantized.next_token_logits(x)
+        of_masks = quantized.vocabulary_logits(x)  # of a hybrid model
     assert 0 < (found - expected).norm() / expected.norm() < 0.02
+    assert torch.equal(of_masks[:, : found.shape[1]], found) and (of_masks[:, found.shape[1] :] < -1000).all()
 
 
 def test_written_text_is_cached_and_batched_as_ever(tmp_path, way):

@@ -107,6 +107,8 @@ class ClmHead(nn.Module):
 
     def forward(self, x_KD: Tensor, embedding_VD: Tensor) -> Tensor:
         """Logits over the padded vocabulary, K x V, with MASKED_LOGIT for the padding."""
+        if self.int8 is not None:
+            return F.pad(self.int8(x_KD), (0, len(embedding_VD) - self.vocab_size), value=MASKED_LOGIT)
         weight_VD = self.matrix(embedding_VD)
         padding_V = F.pad(
             weight_VD.new_zeros(self.vocab_size), (0, len(weight_VD) - self.vocab_size), value=MASKED_LOGIT
