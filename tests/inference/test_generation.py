@@ -282,6 +282,19 @@ def test_an_empty_prompt_begins_a_text(ours, tmp_path):
         hornbook.load(tmp_path).generate("", 5)
 
 
+def test_an_ordinary_word_that_ends_a_text_is_not_written(tmp_path):
+    """Such as a line end, where a GPT writes lines."""
+    saved_gpt(tmp_path, end=None)
+    model = hornbook.load(tmp_path)
+    (whole,) = model.generate("the river", 5, temperature=0)
+    saved_gpt(tmp_path, end=model.tokenizer.token(whole.ids[-1]))
+    model, parts = hornbook.load(tmp_path), []
+    (found,) = model.generate("the river", 5, temperature=0)
+    model.generate("the river", 5, temperature=0, on_text=lambda *part: parts.append(part[-1]))
+    assert found.finish_reason == "end" and found.ids == whole.ids[: whole.ids.index(whole.ids[-1])]
+    assert found.text == "".join(parts) == model.tokenizer.decode(found.ids) != whole.text
+
+
 def test_tokens_without_text_are_never_written(tmp_path):
     saved_gpt(tmp_path, vocab_size=2000, end=None)
     model = hornbook.load(tmp_path)

@@ -160,6 +160,11 @@ class GeneratedSequence:
     def is_full(self) -> bool:
         return len(self.window) > self.context
 
+    @property
+    def ids(self) -> list[int]:
+        """The new tokens, without the end-of-text token."""
+        return self.new[:-1] if self.finish_reason == "end" else self.new
+
     def add(self, token: int) -> None:
         """Appends a token, with which the sequence may end."""
         self.new.append(token)
@@ -178,13 +183,12 @@ class GeneratedSequence:
 
     def result(self) -> Generated:
         """The text, once the sequence is finished."""
-        ids = self.new[:-1] if self.new and self.new[-1] == self.eos_id else self.new
-        return Generated(self.detokenizer.text, ids, self.finish_reason)
+        return Generated(self.detokenizer.text, self.ids, self.finish_reason)
 
     def _finish(self, finish_reason: FinishReason) -> None:
         self.finish_reason = finish_reason
         if self.on_text is None and not self.config.stop_strings:
-            self._write(self.new)
+            self._write(self.ids)
         if finish_reason != "stop" and (rest := self.detokenizer.finish()) and self.on_text is not None:
             self.on_text(rest)
 
