@@ -73,6 +73,16 @@ def test_written_settings_are_read_again(folder):
         assert read_embedding_settings(folder) == settings
 
 
+def test_a_saved_model_embeds_as_before(folder, tmp_path):
+    prompts = {"query": "the query: "}
+    write_embedding_settings(folder, EmbeddingSettings("cls", True, 9, prompts=prompts, similarity="dot"), 32)
+    model = hornbook.load(folder)
+    model.save(tmp_path / "saved")
+    again = hornbook.load(tmp_path / "saved")
+    assert again.embedding == model.embedding
+    assert np.array_equal(again.embed(TEXTS, prompt="query"), model.embed(TEXTS, prompt="query"))
+
+
 def test_the_newer_name_of_the_pooling(folder):
     write_embedding_settings(folder, EmbeddingSettings(), 32)
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "max", "embedding_dimension": 32}))

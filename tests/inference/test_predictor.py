@@ -16,6 +16,7 @@ from finetuned import (
     tagged_words,
 )
 
+import hornbook
 from hornbook.files import read_json, read_json_lines
 from hornbook.inference.predictor import Predictor, combine, load_predictor
 from hornbook.models.head_config import HeadConfig
@@ -143,6 +144,12 @@ def test_answers_are_at_their_offsets(questions):
     assert found.pop(2) is None
     for text, each in zip([passage, "a bridge", LONG], found, strict=True):
         assert all(text[answer.start : answer.end] == answer.text for answer in each.n_best)
+
+
+def test_a_saved_model_predicts_as_before(questions, tmp_path):
+    hornbook.load(questions).save(tmp_path)
+    before, after = load_predictor(questions), load_predictor(tmp_path)
+    assert after.task == before.task and after.task.allows_no_answer and after.max_length == before.max_length
 
 
 def test_questions_may_have_any_number_of_choices(folder, plain_encoder):

@@ -17,9 +17,15 @@ from torch import nn
 from hornbook.batch import length_batches, pack
 from hornbook.config import short_repr
 from hornbook.devices import device_of, evaluation_mode
+from hornbook.files import read_json, write_json
 from hornbook.interop.folder import save_model
 from hornbook.interop.hub import shown_name
-from hornbook.interop.sentence_transformers import EmbeddingPooling, EmbeddingSettings, read_embedding_settings
+from hornbook.interop.sentence_transformers import (
+    EmbeddingPooling,
+    EmbeddingSettings,
+    read_embedding_settings,
+    write_embedding_settings,
+)
 from hornbook.models.heads import pool_tokens
 from hornbook.models.transformer import count_parameters
 from hornbook.nn.single_token import linear_layers, to_column_major
@@ -167,10 +173,17 @@ class LoadedModel:
         return self.predictor.evaluate(data, **columns)
 
     def save(self, folder: str | Path) -> None:
-        """Writes model and tokenizer to a folder that `transformers` opens too, with weights in float32."""
-        config = self.model.config
-        self.tokenizer.save(Path(folder), config.max_positions, config.num_segments)
-        save_model(Path(folder), self.model)
+        """Writes the model, its tokenizer and the settings of its embeddings or its task to a folder that
+        `transformers` opens too, with weights in float32."""
+        from hornbook.tasks.spec import TASK_FILE
+
+        folder, config, embedding = Path(folder), self.model.config, self.embedding
+        self.tokenizer.save(folder, config.max_positions, config.num_segments)
+        if not embedding.is_default:
+            write_embedding_settings(folder, embedding, config.width)
+        if (task_file := Path(self.folder) / TASK_FILE).is_file():
+            write_json(folder / TASK_FILE, read_json(task_file))
+        save_model(folder, self.model)
 
     def _require_head(self, head: str, purpose: str) -> None:
         """Raises a `ValueError` if the model does not have the head that `purpose` needs."""
