@@ -222,6 +222,13 @@ def test_only_with_int8_weights_and_where_it_is_faster(tmp_path, monkeypatch):
                 assert DecodingState(model, num_texts, CONTEXT).layers[0].kv_2NHLC.dtype == expected
 
 
+def test_rounded_weights_are_not_saved(tmp_path):
+    saved_gpt(tmp_path / "model")
+    with pytest.raises(ValueError, match="was opened with int8 weights, which are rounded: open it with float weights"):
+        library.load(tmp_path / "model", weights="int8").save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+
+
 def test_the_commands_take_it_and_refuse_others(tmp_path, monkeypatch, capsys):
     saved_gpt(tmp_path)
 

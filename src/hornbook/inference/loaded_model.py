@@ -28,6 +28,7 @@ from hornbook.interop.sentence_transformers import (
 )
 from hornbook.models.heads import pool_tokens
 from hornbook.models.transformer import count_parameters
+from hornbook.nn.int8 import Int8Linear
 from hornbook.nn.single_token import linear_layers, to_column_major
 from hornbook.tasks.encoded import l2_normalized
 from hornbook.text.tokenizer import Tokenizer
@@ -177,6 +178,8 @@ class LoadedModel:
         `transformers` opens too, with weights in float32."""
         from hornbook.tasks.spec import TASK_FILE
 
+        if any(isinstance(part, Int8Linear) for part in self.model.modules()):
+            raise ValueError(f"{self.name} was opened with int8 weights, which are rounded: open it with float weights")
         folder, config, embedding = Path(folder), self.model.config, self.embedding
         self.tokenizer.save(folder, config.max_positions, config.num_segments)
         if not embedding.is_default:
