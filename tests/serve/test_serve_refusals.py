@@ -75,9 +75,10 @@ def test_embeddings_take_texts_only(client):
 
 
 def test_completions_refuse_what_they_would_ignore(client):
-    for name, value in (("logprobs", 3), ("suffix", "x"), ("best_of", 4), ("presence_penalty", 0.5)):
+    for name, value in (("logprobs", 3), ("logprobs", 0), ("suffix", "x"), ("best_of", 4), ("presence_penalty", 0.5)):
         message = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", **{name: value})
         assert message == f"{name} is not supported: leave it out"
+    ask(client, "/v1/completions", model="gpt", prompt="the", max_tokens=2, n=None, best_of=1)
     many = refusal(client, "/v1/completions", 422, model="gpt", prompt="the", stop=["x"] * 17)
     assert "List should have at most 16 items" in many
     assert "lower n" in refusal(client, "/v1/completions", 422, model="gpt", prompt=["the"] * 20, n=10)

@@ -83,10 +83,12 @@ class CompletionRequest(BaseModel):
 
     def unsupported(self) -> str | None:
         """The name of a field that has an effect which is not supported."""
-        names = ("logprobs", "suffix", "logit_bias", "presence_penalty", "frequency_penalty")
+        if self.logprobs is not None:  # 0 asks for those of the chosen tokens
+            return "logprobs"
+        names = ("suffix", "logit_bias", "presence_penalty", "frequency_penalty")
         if name := next((name for name in names if getattr(self, name)), None):
             return name
-        return "best_of" if self.best_of not in (None, 0, self.n) else None
+        return "best_of" if self.best_of not in (None, 0, self.n or 1) else None
 
     def settings(self) -> dict[str, Any]:
         """The arguments of `generate`."""
