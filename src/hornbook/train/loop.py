@@ -190,8 +190,8 @@ class _Loop:
 
     @property
     def _new_phase_at(self) -> int | None:
-        """The step after which the new phase begins: earlier by the batches before it that are left out, but not before a
-        step that the run was rolled back to, whose checkpoint has the old phase."""
+        """The step after which the new phase begins: earlier by the batches before it that are left out, but later than
+        a step that the run was rolled back to, whose checkpoint has the old phase."""
         at = self.job.new_phase_at
         if at in (None, self.num_steps):
             return at
