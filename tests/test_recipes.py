@@ -115,9 +115,11 @@ def test_weight_decay_of_repeated_text_is_that_of_its_epochs():
     assert chosen("bert-small", 21_000_000, 27_442) == chosen("bert-small", 21_000_000, 79_342) == 0.11
     assert chosen("bert-small", 2_100_000, 3052) == 1.0
     assert chosen("bert-small", 21_000_000, 10_000) == 0.01  # 16 epochs
-    assert chosen("bert-small", 100_000_000, 79_342) == 0.01  # more tokens than parameters
+    assert chosen("electra-small", 21_000_000, 31_000) == 0.056  # 1.6 tokens per parameter, batches of 16,384
+    assert chosen("bert-small", 100_000_000, 79_342) == 0.01  # 3.5 tokens per parameter
     assert chosen("gpt2-small", 42_000_000, 5000) == chosen("gpt2-small", 42_000_000, 14_000) == 0.98  # 8 and 22 epochs
     assert chosen("gpt2-small", 2_100_000, 1000) == 2.0
+    assert chosen("gpt2-small", 170_000_000, 80_000) == 0.1  # 1.6 tokens per parameter
     assert chosen("gpt2-small", 42_000_000, 4000) == 0.1  # 6 epochs
 
 

@@ -33,6 +33,7 @@ SEQUENCES_PER_BATCH = 8  # at least, for a GPT: its sequences are shortened
 MANY_EPOCHS = 7  # of a GPT: in 3.5 epochs no dropout is best, in 10 dropout 0.2 and strong weight decay
 MANY_ENCODER_EPOCHS = 20  # an encoder predicts other tokens in each epoch, and overfits later
 REPEATED_DROPOUTS = {"model.dropout": 0.2, "model.embedding_dropout": 0.1}
+ENCODER_TOKENS_PER_PARAMETER = 2  # up to this many, an encoder gains from strong weight decay; a GPT up to one
 ENCODER_DECAY, GPT_DECAY = (7, 1.0), (1.6, 2.0)  # epochs in 1 / (lr x weight decay) steps, and the largest weight decay
 
 
@@ -127,21 +128,25 @@ def with_repeated_weight_decay(
     decay) steps; the best weight decay makes that the same number of epochs in runs of any length."""
     if recipe == "published" or not _takes_weight_decay(request.all_overrides()):
         return settings
-    is_gpt = settings.reads_documents
-    if not _is_repeated(settings, _scheduled(settings), corpora, MANY_EPOCHS if is_gpt else MANY_ENCODER_EPOCHS):
+    many, (epochs, largest) = (MANY_ENCODER_EPOCHS, ENCODER_TOKENS_PER_PARAMETER), ENCODER_DECAY
+    if settings.reads_documents:
+        many, (epochs, largest) = (MANY_EPOCHS, 1), GPT_DECAY
+    if not _is_repeated(settings, _scheduled(settings), corpora, *many):
         return settings
-    epochs, largest = GPT_DECAY if is_gpt else ENCODER_DECAY
     optimizer, steps_per_epoch = settings.optimizer, _num_tokens(corpora) / settings.batch.mean_tokens
     weight_decay = min(largest, 1 / (optimizer.lr * epochs * steps_per_epoch))
     chosen = max(optimizer.weight_decay, float(f"{weight_decay:.2g}"))
     return configuration.with_overrides(settings, {"optimizer.weight_decay": chosen})
 
 
-def _is_repeated(settings: PretrainSettings, tokens: float, corpora: Corpora, many_epochs: int) -> bool:
-    """Whether a run of `tokens` reads the corpora `many_epochs` times and the model could memorise them."""
+def _is_repeated(
+    settings: PretrainSettings, tokens: float, corpora: Corpora, many_epochs: int, tokens_per_parameter: int = 1
+) -> bool:
+    """Whether a run of `tokens` reads the corpora `many_epochs` times, and they have at most so many tokens per
+    parameter of the model that it could memorise them."""
     num_tokens = _num_tokens(corpora)
     model = dataclasses.replace(settings.model, vocab_size=corpora[0][0].tokenizer.vocab_size)
-    return tokens >= many_epochs * num_tokens and model.num_matrix_parameters >= num_tokens
+    return tokens >= many_epochs * num_tokens and num_tokens <= tokens_per_parameter * model.num_matrix_parameters
 
 
 def _num_tokens(corpora: Corpora) -> int:
