@@ -35,6 +35,7 @@ from hornbook.tasks.datasets import find_task
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.kinds import KINDS
 from hornbook.tasks.kinds.marked import with_entities
+from hornbook.tasks.kinds.regression import Regression
 from hornbook.tasks.kinds.similarity import Similarity, padded_texts
 from hornbook.tasks.reading.read import hold_out, read
 from hornbook.tasks.records import DataSet, Example
@@ -236,7 +237,7 @@ def open_inputs(
     if settings.reason.method is not None:
         grounder = _grounder(request, head_config, settings, log)
         head_config = replace(head_config, graph=grounder.kagnet_config)
-    if head_config.problem_type == "regression" and registered.is_custom:
+    if registered.name == Regression.kind:
         head_config = replace(head_config, scale=number_scale([each.label for each in dataset.splits["train"]]))
     spec = replace(make_task(registered, dataset, head_config), reason=None if grounder is None else grounder.record())
     linker = _linker(pretrained, settings.task.graph, spec.task, log)

@@ -39,6 +39,7 @@ from hornbook.runs.finetuning.settings import FinetuneSettings
 from hornbook.runs.model_files import load_models, save_models
 from hornbook.tasks.encoded import EncodedExamples
 from hornbook.tasks.evaluation import Evaluation, evaluate_split, rescored
+from hornbook.tasks.kinds.regression import Regression
 from hornbook.tasks.objective import TaskObjective, balanced_class_weights
 from hornbook.train.checkpoint import Checkpoints
 from hornbook.train.job import TrainingJob
@@ -137,7 +138,7 @@ def build_job(
         model.task.initialize(generator, inputs.grounder.relation_vectors)
     if head_config.problem_type == "multi_label_classification" and not has_head:
         start_at_frequencies(model, inputs.encoded_train.labels)
-    if head_config.problem_type == "regression" and inputs.registered.is_custom and not has_head:
+    if inputs.registered.name == Regression.kind and not has_head:
         start_at_mean(model, inputs.encoded_train.labels)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
