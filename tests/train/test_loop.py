@@ -374,28 +374,30 @@ def test_a_jump_where_other_data_follow_is_no_spike(tmp_path, read_every):
     assert not [line for line in read_metrics(tmp_path) if line["kind"] == "event"]
 
 
-def test_other_data_follow_one_step_earlier_after_a_batch_was_left_out(tmp_path):
+def batches_and_phases(folder: Path, job, settings: LoopSettings) -> list[int | str]:
+    """The batches of a run that is rolled back once, and where a new phase begins, which the job has at batch 30."""
     seen = []
-    job = doubled_from(30, 200, 23)
-    job = dataclasses.replace(job, new_phase_at=30, begin_phase=lambda: seen.append("phase"))
-    make_batch = job.make_batch
-    job = dataclasses.replace(job, make_batch=lambda number: seen.append(number) or make_batch(number))
-    run(tmp_path, guarded(40), job)
-    events = [line["event"] for line in read_metrics(tmp_path) if line["kind"] == "event"]
-    assert events == ["rollback"] and seen[seen.index("phase") - 1] == 29 and seen.count("phase") == 1
+    job = dataclasses.replace(
+        job,
+        make_batch=lambda number, make=job.make_batch: seen.append(number) or make(number),
+        new_phase_at=30,
+        begin_phase=lambda: seen.append("phase"),
+    )
+    run(folder, settings, job)
+    assert [line["event"] for line in read_metrics(folder) if line["kind"] == "event"] == ["rollback"]
+    return seen
+
+
+def test_other_data_follow_one_step_earlier_after_a_batch_was_left_out(tmp_path):
+    seen = batches_and_phases(tmp_path, doubled_from(30, 200, 23), guarded(40))
+    assert seen[-13:] == [29, "phase", *range(30, 41)] and seen.count("phase") == 1
 
 
 def test_other_data_follow_a_checkpoint_that_the_run_was_rolled_back_to(tmp_path):
     """The batch after the checkpoint, the last before other data, is left out: the new phase begins again."""
-    seen = []
-    job = doubled_from(200, 200, 29)
-    job = dataclasses.replace(job, new_phase_at=30, begin_phase=lambda: seen.append("phase"))
-    make_batch = job.make_batch
-    job = dataclasses.replace(job, make_batch=lambda number: seen.append(number) or make_batch(number))
     settings = dataclasses.replace(guarded(40), checkpoint=CheckpointSettings(every_steps=29, every_minutes=0))
-    run(tmp_path, settings, job)
-    events = [line["event"] for line in read_metrics(tmp_path) if line["kind"] == "event"]
-    assert events == ["rollback"] and seen[28:34] == [28, 29, "phase", 30, "phase", 31]
+    seen = batches_and_phases(tmp_path, doubled_from(200, 200, 29), settings)
+    assert seen[28:34] == [28, 29, "phase", 30, "phase", 31]
 
 
 def test_nothing_bad_is_saved_when_losses_are_read_late(tmp_path):
