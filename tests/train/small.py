@@ -12,7 +12,8 @@ from hornbook.interop.folder import load_weights, read_weights, save_model
 from hornbook.models.bert import Bert, BertConfig
 from hornbook.objectives.masking import Masking, MaskingSettings
 from hornbook.objectives.mlm import MlmObjective
-from hornbook.train.job import TrainingJob
+from hornbook.train.job import Outcome, TrainingJob
+from hornbook.train.loop import train
 from hornbook.train.objective import TrainingModule
 from hornbook.train.runtime import Runtime
 from hornbook.train.settings import (
@@ -87,3 +88,7 @@ def small_job(model: Bert | None = None, make_batch=small_batch, objective=None,
         return validate(module, held_out, runtime, micro_tokens)
 
     return TrainingJob(module, make_batch, check, lambda folder: save_model(folder, model), load)
+
+
+def run(folder: Path, settings=None, job=None, on_progress=lambda status: None) -> Outcome:
+    return train(folder, job or small_job(), settings or small_settings(), CPU, on_progress)

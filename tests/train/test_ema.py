@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from tiny_runs import same, weights
 
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import kept_folder
@@ -20,15 +20,6 @@ def settings(average: float = DECAY, **checkpoint):
     return small_settings(
         optimizer=OptimizerSettings(lr=1e-2, ema_decay=average), checkpoint=CheckpointSettings(**options)
     )
-
-
-def weights(folder) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
-
-
-def same(one, two) -> bool:
-    a, b = weights(one), weights(two)
-    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
 
 
 @pytest.fixture(scope="module")

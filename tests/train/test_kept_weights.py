@@ -1,8 +1,7 @@
 """`checkpoint.keep_at`: the weights of named steps stay, whatever becomes of checkpoints; and `watch` ends a run."""
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from tiny_runs import same
 
 from hornbook.lifecycle.run_folder import read_metrics
 from hornbook.train.checkpoint import Checkpoints, kept_folder
@@ -16,11 +15,6 @@ KEEP_AT = (7, 20, 40)
 
 def settings(**overrides):
     return small_settings(checkpoint=CheckpointSettings(**{"every_steps": 10, "every_minutes": 0} | overrides))
-
-
-def same(one, two) -> bool:
-    a, b = (load_file(folder / "model.safetensors") for folder in (one, two))
-    return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
 
 
 @pytest.fixture(scope="module")
