@@ -62,6 +62,20 @@ def test_encodings(data, content_type):
     assert decode_html(data, content_type).endswith("Zürich")
 
 
+@pytest.mark.parametrize(
+    ("declared", "encoding", "text"),
+    [
+        ("ISO-8859-1", "cp1252", "He said “don’t” – twice"),
+        ("euc-kr", "cp949", "똠방각하와 펲시콜라"),
+        ("gb2312", "gb18030", "朱镕基和囧"),
+        ("Shift_JIS", "cp932", "①番の～、髙島屋"),
+    ],
+)
+def test_a_declared_encoding_is_read_as_its_extension_by_windows(declared, encoding, text):
+    """As browsers do; Latin-1 would make control characters of the quotation marks."""
+    assert decode_html(text.encode(encoding), f"text/html; charset={declared}") == text
+
+
 def test_pages_in_folders_and_at_urls(tmp_path):
     for name, text in (("one.example/a/index.html", "one"), ("two.example/b.htm", "two")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

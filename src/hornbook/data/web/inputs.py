@@ -5,6 +5,8 @@ WebText (Radford et al. 2019, "Language Models are Unsupervised Multitask Learne
 a post on Reddit with at least 3 karma linked to: people had found them worth reading.
 """
 
+import codecs
+import contextlib
 import gzip
 import json
 import re
@@ -26,6 +28,16 @@ PAGE_FORMATS = (".warc", ".html", ".htm", ".xhtml")
 PAGE_EXTENSIONS = ".warc, .html, .htm and .xhtml, also followed by .gz"
 LARGEST_PAGE = 20 << 20  # bytes; longer ones are no articles
 CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w-]{1,40})""", re.IGNORECASE)
+# What pages mean by an encoding, as browsers read it: Windows added quotation marks to Latin-1 and syllables to EUC-KR.
+READ_AS = {
+    "utf-8": "utf-8-sig",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+}
 GUESSED_BYTES = 1 << 16
 LINK_FORMATS = (".tsv", ".jsonl")
 VOTES = ("votes", "score", "karma")  # keys of a .jsonl, the first that is there; Reddit's dumps have "score"
@@ -143,12 +155,10 @@ def decode_html(data: bytes, content_type: str | None = None) -> str:
     """
     header = re.search(r"charset\s*=\s*[\"']?\s*([\w-]+)", content_type or "", re.IGNORECASE)
     meta = CHARSET.search(data[:4096])
-    declared = [header and header[1], meta and meta[1].decode("ascii"), "utf-8-sig"]
+    declared = [header and header[1], meta and meta[1].decode("ascii"), "utf-8"]
     for name in filter(None, declared):
-        try:
-            return data.decode(name if name.lower() not in ("utf-8", "utf8") else "utf-8-sig")
-        except (UnicodeDecodeError, LookupError, ValueError):
-            continue
+        with contextlib.suppress(LookupError, ValueError):  # unknown, or the page is not valid in it
+            return data.decode(READ_AS.get(codecs.lookup(name).name, name))
     from charset_normalizer import from_bytes
 
     best = from_bytes(data[:GUESSED_BYTES]).best()
