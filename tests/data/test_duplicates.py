@@ -1,6 +1,7 @@
 import random
 import subprocess
 import sys
+import unicodedata
 from collections import Counter
 
 import numpy as np
@@ -12,8 +13,9 @@ from hornbook.data.duplicates import RepeatedLines, counted_lines, hash_lines, h
 from hornbook.data.hash_set import SeenHashes
 
 
-def test_hashes_ignore_white_space_and_are_the_same_everywhere():
+def test_hashes_ignore_white_space_and_decomposition_and_are_the_same_everywhere():
     assert hash_text("a  b\n c") == hash_text(" a b c ")
+    assert hash_text(unicodedata.normalize("NFD", "한국어 Zürich")) == hash_text("한국어 Zürich")
     assert hash_text("a b c") != hash_text("a b d")
     code = "from hornbook.data.duplicates import hash_text; print(hash_text('ä b'))"
     assert int(subprocess.check_output([sys.executable, "-c", code])) == hash_text("ä b")
