@@ -44,6 +44,16 @@ def test_scores_fall_with_the_distance_of_the_form(graph):
     assert exact == 1.0 > case > base > 0
 
 
+def test_underscores_in_names_and_texts_are_spaces(tmp_path):
+    (tmp_path / "a.tsv").write_text("ice_cream\tIsA\tfood\nNew_York\tIsA\tcity\n")
+    build_graph(tmp_path / "a.tsv", tmp_path / "graph")
+    graph = Graph(tmp_path / "graph")
+    text = "ice cream or ice_cream in New York"
+    mentions = [("ice cream", "ice_cream"), ("ice_cream", "ice_cream"), ("New York", "New_York")]
+    assert found(graph, text) == mentions and graph.link("New York").mentions[0].score == 1.0
+    assert graph.find("Ice cream") == graph.find("ice_cream")
+
+
 def test_several_texts_equal_one_at_a_time(graph):
     texts = ["a plant", "", "New York City, new york", "땅을"]
     assert graph.link(texts) == [graph.link(text) for text in texts]

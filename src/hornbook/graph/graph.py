@@ -125,8 +125,9 @@ class Graph:
 
     @cached_property
     def names(self) -> list[tuple[int, str, float]]:
-        """(entity, name, prior) for every name, sorted by entity, the likeliest name of an entity first."""
-        rows = (line.split("\t") for line in read_lines(self.folder / "names.tsv"))
+        """(entity, name, prior) for every name, sorted by entity, the likeliest name of an entity first. Underscores
+        are read as spaces: many sources write ice_cream."""
+        rows = (line.replace("_", " ").split("\t") for line in read_lines(self.folder / "names.tsv"))
         return [(int(entity), name, float(prior)) for entity, name, prior in rows]
 
     @cached_property

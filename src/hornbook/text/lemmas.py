@@ -78,18 +78,19 @@ s t d ll m re ve don
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
-_ASCII_WORD = re.compile(r"[^\W_]+|\S")
+_ASCII_WORD = re.compile(r"[^\W_]+|[^\s_]")
 
 
 @cache
 def _any_word() -> re.Pattern:
     marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
     combining = "".join(map(re.escape, marks))
-    return re.compile(rf"[^\W_]+(?:[{combining}]+[^\W_]*)*|\S")
+    return re.compile(rf"[^\W_]+(?:[{combining}]+[^\W_]*)*|[^\s_]")
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text, with their combining marks; every other visible character is a word of its own.
+    """The words of a text, with their combining marks, separated by white space or underscores; every other visible
+    character is a word of its own.
 
     >>> split_words("St. Louis, 땅을")
     ['St', '.', 'Louis', ',', '땅을']
