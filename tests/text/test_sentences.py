@@ -88,6 +88,6 @@ def test_random_text_joins_to_itself():
         assert all("\n" not in sentence.strip() for sentence in sentences)
 
 
-def test_a_long_run_of_marks_takes_no_quadratic_time():
-    text = "." * 300_000 + "x"
+@pytest.mark.parametrize("text", ["." * 300_000 + "x", "12. " * 300_000 + "12"])
+def test_long_runs_of_marks_and_of_numbers_take_no_quadratic_time(text):
     assert split_sentences(text) == [text]

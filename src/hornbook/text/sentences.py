@@ -34,6 +34,7 @@ _STARTERS = _words(
     "How Yes According By To Under Both Each All Such Now Here Once"
 )
 _WORD = re.compile(r"[^\W\d_]+")
+_SPACE = re.compile(r"\s*")
 _INITIALS = re.compile(r"(?:[^\W\d_]{1,2}\.)*[^\W\d_]{1,2}")
 _DATE = re.compile(r"\d\.\s*\d{1,2}$")
 _QUOTATIVES = ("라고", "라는", "라며", "라면", "이라고", "이라는", "이라며", "하고", "하며", "하는", "고 ", "며 ", "と")
@@ -93,7 +94,7 @@ def _full_stop_ends_sentence(text: str, begin: int, stop: int, word: str, after:
     if length > 8 or not word.isascii():
         return True
     if word.isdigit():
-        if length <= 3 and text[begin:stop].strip() == word:
+        if length <= 3 and _SPACE.match(text, begin).end() == stop - length:
             return False  # the number of an item: "1. Introduction"
         is_date = text[after].isdigit() and re.match(r"\d{1,2}\.", text[after : after + 3])
         return not is_date and not _DATE.search(text[max(begin, stop - 6) : stop])
