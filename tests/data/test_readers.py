@@ -177,6 +177,13 @@ def test_tables(tmp_path, monkeypatch):
     assert read(tmp_path / "d.csv.gz")[0] == texts
 
 
+def test_surplus_delimiters_are_part_of_the_text(tmp_path):
+    (tmp_path / "a.csv").write_text("text\nOne, two, three.\nFour.\n")
+    assert read(tmp_path / "a.csv") == (["One, two, three.", "Four."], {"kept_bad_row": 1})
+    (tmp_path / "b.tsv").write_text("id\ttext\tlabel\n1\tOne\ttwo.\tgood\n2\tThree.\tbad\t\n")
+    assert read(tmp_path / "b.tsv") == (["One\ttwo.", "Three."], {"kept_bad_row": 1})
+
+
 @pytest.mark.parametrize("record_characters", [1 << 20, 1000])
 def test_an_unclosed_quote_affects_only_its_own_row(tmp_path, monkeypatch, record_characters):
     monkeypatch.setattr(csv_dialect, "RECORD_CHARACTERS", record_characters)

@@ -200,8 +200,14 @@ class FileReader:
                 yield from decoder.take_problems()
                 yield from bad_quotes
                 bad_quotes.clear()
+                while len(fields) > len(names) and not fields[-1]:  # a delimiter at the end of each row
+                    fields.pop()
+                if surplus := max(0, len(fields) - len(names)):
+                    detail = f"{len(fields)} fields, expected {len(names)}"
+                    yield Problem("kept_bad_row", self.path, place, detail)
                 if index is not None and len(fields) > index:
-                    yield from self._row(fields[index], place)
+                    # Surplus delimiters are taken as part of the text, as `predict` takes them.
+                    yield from self._row(dialect.delimiter.join(fields[index : index + surplus + 1]), place)
                 elif fields:  # not a blank line
                     yield self._no_column(column, names, place)
         except _LineTooLong:
