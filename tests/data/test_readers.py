@@ -216,6 +216,13 @@ def test_a_file_in_another_encoding_is_decoded(tmp_path, monkeypatch, suffix, en
     assert "\n".join(document.text for document in read_documents(path)) == text
 
 
+def test_json_lines_in_another_encoding_are_decoded(tmp_path):
+    """As a program on a Korean Windows writes them."""
+    korean = "한국어 위키백과는 한국어로 운영되는 백과사전이다"
+    (tmp_path / "a.jsonl").write_bytes((f'{{"text": "{korean}"}}\n' * 3).encode("cp949"))
+    assert read(tmp_path / "a.jsonl") == ([korean] * 3, {"other_encoding": 1})
+
+
 def test_damaged_utf8_stays_utf8(tmp_path):
     (tmp_path / "a.txt").write_bytes("한국어 ".encode() * 100 + b"\xc7\xd1\xb1\xb9" * 20)
     texts, problems = read(tmp_path / "a.txt")
@@ -280,8 +287,9 @@ def test_a_file_whose_content_does_not_match_its_name(tmp_path, name):
     assert read(tmp_path) == (["Good."], {"unreadable": 1})
 
 
-def test_utf16_is_named_in_the_error(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes('{"text": "Text."}'.encode("utf-16"))
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_utf16_is_named_in_the_error(tmp_path, encoding):
+    (tmp_path / "a.jsonl").write_bytes('{"text": "Text."}'.encode(encoding))
     with pytest.raises(ValueError, match="UTF-16"):
         read(tmp_path / "a.jsonl")
 

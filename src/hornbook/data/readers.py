@@ -146,13 +146,20 @@ class FileReader:
 
     def _read_json_lines(self) -> Iterator[Document | Problem]:
         column = self.text_column
+        encoding = encoding_of(next(ByteReader(self.path).blocks(), b""))
+        if encoding.startswith(("utf-16", "utf-32")):
+            detail = f"the text is {encoding.upper()}: convert it to UTF-8"
+            self._bytes.failure = Problem("unreadable", self.path, detail=detail)
+            return
+        if encoding != UTF_8:
+            yield Problem("other_encoding", self.path, detail=encoding)
         for line_number, line in self._bytes.lines(JSON_LINE_BYTES):
             place = f"line {line_number}"
             if line is None:
                 limit = f"longer than {JSON_LINE_BYTES >> 20} MiB: split it into several lines"
                 yield Problem("line_too_long", self.path, place, limit)
                 continue
-            text, num_invalid = _decode(line)
+            text, num_invalid = _decode(line, encoding)
             if num_invalid:
                 yield Problem("invalid_utf8", self.path, place, count=num_invalid)
             if not text.strip():
@@ -385,9 +392,9 @@ def _first_lines(lines: Iterator[str]) -> list[str]:
     return first
 
 
-def _decode(data: bytes) -> tuple[str, int]:
-    """(text, number of replacements of invalid UTF-8)."""
-    text = data.decode("utf-8", "replace")
+def _decode(data: bytes, encoding: str = UTF_8) -> tuple[str, int]:
+    """(text, number of replacements of invalid bytes)."""
+    text = data.decode(encoding, "replace")
     return text, _num_replaced(text, data)
 
 
