@@ -1,6 +1,7 @@
 """Copies of examples: which words are replaced by what, what stays, and what they follow from."""
 
 import inspect
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,15 @@ def test_words_that_may_be_replaced(opened):
     assert [word.text for word in words] == REPLACED
     assert all(TEXT[word.start : word.stop] == word.text for word in words)
     assert [word.text for word in words if word.token is None] == ["Lampriver"]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_words_end_with_their_accents_and_vowels(kind):
+    """Of a decomposed text, whose last mark or vowel some tokenizers leave out of the word."""
+    text = unicodedata.normalize("NFD", "café, 학교 और की")
+    tokenizer = hornbook.train_tokenizer([text] * 30, kind=kind, vocab_size=400)
+    words = [word.text for word in replaceable(text, tokenizer.encode_batch([text])[0])]
+    assert words[:2] == unicodedata.normalize("NFD", "café 학교").split() and words[-1] == "की"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

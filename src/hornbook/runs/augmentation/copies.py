@@ -29,6 +29,7 @@ from hornbook.inference.loaded_model import BATCH_TOKENS
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.encoded import l2_normalized
 from hornbook.tasks.records import Changeable, Example, Replacement, TextExample, spliced
+from hornbook.tasks.windows import whole_character
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.word_vectors import lookup, read_vectors
 from hornbook.train.randomness import seed_of
@@ -64,12 +65,13 @@ def replaceable(text: str, encoding) -> list[Word]:
     words = []
     for tokens in tokens_of.values():
         start, stop = _stripped(text, encoding.offsets[tokens[0]][0], encoding.offsets[tokens[-1]][1])
+        whole = [token for token in tokens if _stripped(text, *encoding.offsets[token]) == (start, stop)]
+        stop = whole_character(text, stop) if stop > start else stop
         word = text[start:stop]
         # Letters and combining marks.
         is_alphabetic = all(unicodedata.category(character)[0] in "LM" for character in word)
         if not word or not is_alphabetic or word.lower() in STOP_WORDS:
             continue
-        whole = [token for token in tokens if _stripped(text, *encoding.offsets[token]) == (start, stop)]
         words.append(Word(word, start, stop, whole[0] if whole else None))
     return words
 
