@@ -22,6 +22,14 @@ FRENCH = """Le vieux village se trouve au bord de la rivière, et les habitants 
 l'hiver, les enfants vont à l'école à pied, tandis que leurs parents travaillent dans les champs ou au marché. Chaque
 semaine, un marchand apporte du fromage, des légumes et des lettres venues de la ville. On raconte que le château, dont
 il ne reste que quelques murs, appartenait autrefois à une famille de marins qui avait fait fortune au loin. """
+KOREAN = """오늘은 날씨가 정말 좋아서 친구와 함께 한강에 다녀왔어요. 자전거도 타고 라면도 먹고 사진도 많이
+찍었답니다. 저는 요즘 일이 너무 많아서 쉴 시간이 없었는데 이렇게 나와서 바람을 쐬니 기분이 참 좋네요. 집에 오는
+길에 작은 책방에 들러서 시집을 한 권 샀습니다. 주인 아저씨가 차를 한 잔 주셔서 이야기를 나누었어요. 이런 작은
+일들이 모여서 내 삶을 채우는 것 같아요. 다음에 또 가고 싶은 곳이에요."""
+HINDI = """गाँव के पास एक पुरानी नदी बहती थी और उसके किनारे बच्चे हर शाम खेलने आते थे. बूढ़ा किसान उन्हें पेड़ की छाया में बैठकर
+पुराने समय की कहानियाँ सुनाता था. एक दिन बारिश बहुत तेज़ हुई और नदी का पानी खेतों तक पहुँच गया. लोगों ने मिलकर रेत की बोरियाँ
+रखीं और घरों को बचा लिया. उस रात सब मंदिर में सोए और सुबह होते ही काम पर लौट गए. किसान ने कहा कि साथ रहने से हर मुश्किल
+आसान हो जाती है. बच्चों ने यह बात कभी नहीं भुलाई."""
 
 
 def prose(seed: int, sentences: int = 14) -> str:

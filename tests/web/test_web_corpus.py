@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from web_pages import html, pages, prose, write_links, write_mirror, write_warc
+from web_pages import HINDI, KOREAN, html, pages, prose, write_links, write_mirror, write_warc
 
 from hornbook.data.build import build_corpus
 from hornbook.data.web import build
@@ -112,6 +112,13 @@ def test_options_without_a_preset(tmp_path):
     )
     assert counts(record) == {"pages": 14, "text": 13, "language": 1}
     assert rows_of(tmp_path / "out")[0]["metadata"]["url"] == "http://french.example/"
+
+
+@pytest.mark.parametrize(("language", "text"), [("ko", KOREAN), ("hi", HINDI)])
+def test_a_good_text_in_a_language_of_short_words_is_kept(tmp_path, language, text):
+    write_warc(tmp_path / "pages.warc", [("http://page.example/", html(text))])
+    record = build_web_corpus(tmp_path / "pages.warc", tmp_path / "out", workers=1, language=language)
+    assert record["texts"]["documents"] == 1
 
 
 @pytest.mark.parametrize(

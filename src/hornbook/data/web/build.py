@@ -224,9 +224,10 @@ def _stages(out: Path, work: Path, settings: dict, request: dict, num_tasks: int
         if settings["language"]:
             pages.append(steps.InLanguage(settings["language"]))
         if settings["quality"]:
-            # The rule on stop words knows those of English only.
-            stop_words = 2 if settings["language"] in (None, "en") else None
-            pages += [steps.NotRepetitive(language=words), steps.HasQuality(language=words, min_stop_words=stop_words)]
+            # The rules on stop words and short words are for English: words of Korean have two or three syllables.
+            is_other = settings["language"] not in (None, "en")
+            english_rules = {"min_stop_words": None, "min_avg_word_length": None} if is_other else {}
+            pages += [steps.NotRepetitive(language=words), steps.HasQuality(language=words, **english_rules)]
         pages.append(JsonlWriter(str(work / "pages")))
         texts: list = [steps.ReadKept(str(work / "pages"), add_file_path=False)]
         duplicates = []

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import regex
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 from datatrove.pipeline.dedup.minhash import MinhashDedupFilter
@@ -190,7 +191,7 @@ def language_identifier(language: str):
 class Words(WordTokenizer):
     """Words and punctuation marks, for any language that has spaces; datatrove's own would need spaCy."""
 
-    PARTS = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
+    PARTS = regex.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")  # to `re`, the vowel signs of Hindi are no letters
 
     def word_tokenize(self, text: str) -> list[str]:
         return self.PARTS.findall(text)
