@@ -15,8 +15,11 @@ from hornbook.data.cleaning import clean_wiki
         ("She was [[poet|a poet]] of [[Rome]].", "She was a poet of Rome.", "link"),
         ("She wrote.[12][citation needed][note 3]", "She wrote.", "reference_marker"),
         ("She wrote.<ref name=a>Page 3</ref><ref name=b/>", "She wrote.", "reference"),
+        ("She wrote.<ref>See <i>page</i> 3</ref> He <ref name=b/>read.", "She wrote. He read.", "reference"),
+        ("<gallery mode=packed>\nFile:a.png|One<br/>\n</gallery>She wrote.", "She wrote.", "gallery"),
         ("She {{lang|de|{{x}}}}wrote.", "She wrote.", "template"),
         ("[[File:a.png|thumb]]She wrote.", "She wrote.", "file_link"),
+        ("[[파일:a.png|A [[poet|great poet]] [http://a.org]]]She [[File:b.png]]wrote.", "She wrote.", "file_link"),
         ("See [http://a.org/b her page].", "See her page.", "external_link"),
         ("'''She''' ''wrote''.", "She wrote.", "emphasis"),
         ("She<br/> <small>wrote</small>.", "She wrote.", "tag"),
@@ -51,4 +54,6 @@ def test_unclosed_markup_takes_no_long_time():
     started = time.perf_counter()
     clean_wiki("{{ [[ <ref> <!-- {| " * 20_000)
     clean_wiki("<!-- " * 20_000 + "-->")
+    clean_wiki("[[File:a|[[b]] " * 20_000 + "<gallery> <ref>a<b> " * 20_000)
+    clean_wiki("[[File:" + "[[b]] " * 200_000 + "<gallery><ref>" + "<b> " * 200_000)
     assert time.perf_counter() - started < 5

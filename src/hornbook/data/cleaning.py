@@ -11,9 +11,16 @@ Cleaner = Literal["wiki"]
 # Order matters: comments and references may hold templates, templates may hold links.
 REMOVED = {
     "comment": ("<!--", re.compile(r"<!--(?:[^<]|<(?!!--)){0,5000}?-->")),
-    "reference": ("<", re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>[^<]{0,5000}</ref>", re.IGNORECASE)),
+    "reference": ("<", re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>(?:[^<]|<(?!/?ref\b)){0,5000}+</ref>", re.IGNORECASE)),
+    "gallery": ("<", re.compile(r"<gallery\b[^<>]*>(?:[^<]|<(?!/?gallery\b)){0,20000}+</gallery>", re.IGNORECASE)),
     "template": ("{{", re.compile(r"\{\{[^{}]{0,20000}\}\}")),
-    "file_link": ("[[", re.compile(r"\[\[(?:File|Image|Category|파일|분류|그림):[^\[\]]*\]\]", re.IGNORECASE)),
+    "file_link": (
+        "[[",  # a caption may hold links
+        re.compile(
+            r"\[\[(?:File|Image|Category|파일|분류|그림):(?:[^\[\]]|\[\[[^\[\]]*+\]\]|\[[^\[\]]*+\]){0,20000}+\]\]",
+            re.IGNORECASE,
+        ),
+    ),
 }
 REWRITTEN = {
     "link": ("[[", re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"), r"\1"),
