@@ -76,6 +76,19 @@ def test_of_several_columns_that_may_be_the_head_the_surest_is(tmp_path, name, t
     assert edges(Graph(tmp_path / "graph")) == {("dog", "IsA", "animal")}
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "head,relation,tail,weight\ndog,IsA,animal,\ndog,IsA,pet,2\n"),
+        ("a.jsonl", '["dog", "IsA", "animal", null]\n["dog", "IsA", "pet", 2]\n'),
+    ],
+)
+def test_an_edge_without_a_weight_among_others_has_the_weight_1(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    build_graph(tmp_path / name, tmp_path / "graph")
+    assert {edge.tail: edge.weight for edge in Graph(tmp_path / "graph").neighbours("dog")} == {"animal": 1, "pet": 2}
+
+
 def test_conceptnet_4_and_5(tmp_path):
     (tmp_path / "four.tsv").write_text("dog\tIsA\tanimal\t5\t3\ndog\tCapableOf\tfly\t-5\t1\n")
     five = '/a/[/r/IsA/,/c/en/dog/n/]\t/r/IsA\t/c/en/ice_cream/n\t/c/en/food\t{"weight": 2.5}\n'

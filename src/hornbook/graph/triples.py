@@ -111,9 +111,9 @@ def _add_row(row: dict, split: int, into: Triples) -> str:
         if not value:
             return f"no {name}"
         values.append(value)
-    weight = row.get("weight", 1.0)
+    weight = row.get("weight")
     try:
-        weight = float(weight)
+        weight = 1.0 if weight in (None, "") else float(weight)
     except (TypeError, ValueError):
         return f"the weight {str(weight)[:40]!r} is not a number"
     if not math.isfinite(weight):
