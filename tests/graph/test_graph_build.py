@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import shutil
+import unicodedata
 
 import numpy as np
 import pytest
@@ -87,6 +88,15 @@ def test_an_edge_without_a_weight_among_others_has_the_weight_1(tmp_path, name, 
     (tmp_path / name).write_text(text)
     build_graph(tmp_path / name, tmp_path / "graph")
     assert {edge.tail: edge.weight for edge in Graph(tmp_path / "graph").neighbours("dog")} == {"animal": 1, "pet": 2}
+
+
+def test_composed_and_decomposed_names_are_one_entity(tmp_path):
+    lines = "한국\tIsA\tcountry\n" + unicodedata.normalize("NFD", "한국\tHasA\tcafé\n")
+    (tmp_path / "a.tsv").write_text(lines, encoding="utf-8")
+    build_graph(tmp_path / "a.tsv", tmp_path / "graph")
+    graph = Graph(tmp_path / "graph")
+    assert edges(graph) == {("한국", "IsA", "country"), ("한국", "HasA", "café")}
+    assert graph.find(unicodedata.normalize("NFD", "한국")) == graph.find("한국")
 
 
 def test_conceptnet_4_and_5(tmp_path):

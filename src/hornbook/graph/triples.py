@@ -4,6 +4,7 @@ and JSON files of names. A row that cannot be read is a `Problem` with its place
 import json
 import math
 import re
+import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -71,9 +72,10 @@ class Triples:
 
 
 def tidy(text: str) -> str:
-    """The text on one line, without white space at its ends. Unpaired surrogates are replaced."""
+    """The text on one line, without white space at its ends, in NFC: sources that decompose Hangul or accents name the
+    same entities. Unpaired surrogates are replaced."""
     text = " ".join(text.split())
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
 
 
 def read_file(path: str, into: Triples, columns: Sequence[str] | None, language: str, on_progress: OnCount) -> None:
