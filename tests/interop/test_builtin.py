@@ -134,3 +134,10 @@ def test_korean_is_read_by_the_korean_model(hornbook):
     assert hornbook("fill-mask", "ko", text, "--json").answer == said.answer
     words = library.load("ko").detect("이 소설은 1998년에 먹었다.")
     assert max(words, key=lambda each: each.probability).word == "먹었다"
+
+
+def test_a_detected_word_has_its_last_accent_though_the_tokenizer_drops_it():
+    text = "We went to the cafe\u0301."
+    words = library.load("en").detect(text)
+    found = [text[each.start : each.end] for each in words]
+    assert found == [each.word for each in words] and found[-2:] == ["cafe\u0301", "."]

@@ -24,6 +24,7 @@ from hornbook.inference.loaded_model import BATCH_TOKENS, LoadedModel, as_texts,
 from hornbook.inference.scoring import ContinuationScore, MaskedText, Score, masked_scores, next_token_scores
 from hornbook.interop.folder import load_model
 from hornbook.models.electra import GENERATOR
+from hornbook.text.lemmas import whole_character
 from hornbook.text.tokenizer import Encoded
 
 NUM_MASKS = 10  # appended by `fill` to a text without masks
@@ -340,6 +341,7 @@ def _detected_words(text: str, encoded: Encoded, logits: list[float]) -> list[De
         if word_id is None:
             continue
         start += len(text[start:end]) - len(text[start:end].lstrip())  # tokens may include the space before them
+        end = whole_character(text, end) if end > start else end
         before = words.get(word_id, DetectedWord("", start, end, 0.0))
         probability = max(before.probability, 1 / (1 + math.exp(-logit)))
         words[word_id] = DetectedWord(text[before.start : end], before.start, end, probability)

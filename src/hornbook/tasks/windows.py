@@ -4,7 +4,6 @@ probabilities that an answer starts and ends at each token, for pictures and the
 Shapes: S tokens of the sequence, P tokens of the passage.
 """
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -75,18 +74,6 @@ def window_of(encoding, window, has_most_context: np.ndarray) -> PassageWindow:
     # Offsets of `window`, not `encoding`: adding special tokens makes a byte-level tokenizer trim offsets again, which
     # cuts off letters.
     return PassageWindow(first, last, np.array(window.offsets, np.int64).reshape(-1, 2), has_most_context)
-
-
-def whole_character(passage: str, end: int) -> int:
-    """The end of a span, after the combining marks and Hangul vowels and finals of its last character, which tokenizers
-    that drop accents or compose characters leave out.
-
-    >>> whole_character("cafe\\u0301 noir", 4)
-    5
-    """
-    while end < len(passage) and (unicodedata.category(passage[end])[0] == "M" or "\u1160" <= passage[end] <= "\u11ff"):
-        end += 1
-    return end
 
 
 def no_answer_score(logits: np.ndarray, has_answer_classifier: bool) -> float:

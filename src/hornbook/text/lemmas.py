@@ -98,6 +98,18 @@ def split_words(text: str) -> list[str]:
     return (_ASCII_WORD if text.isascii() else _any_word()).findall(text)
 
 
+def whole_character(text: str, end: int) -> int:
+    """The end of a span, after the combining marks and Hangul vowels and finals of its last character, which tokenizers
+    that drop accents or compose characters leave out.
+
+    >>> whole_character("cafe\\u0301 noir", 4)
+    5
+    """
+    while end < len(text) and (unicodedata.category(text[end])[0] == "M" or "\u1160" <= text[end] <= "\u11ff"):
+        end += 1
+    return end
+
+
 def normalized(word: str) -> str:
     """The form in which words are compared: Unicode's compatibility form without case.
 

@@ -29,7 +29,7 @@ from hornbook.inference.loaded_model import BATCH_TOKENS
 from hornbook.runs.finetuning.settings import AugmentationSettings
 from hornbook.tasks.encoded import l2_normalized
 from hornbook.tasks.records import Changeable, Example, Replacement, TextExample, spliced
-from hornbook.tasks.windows import whole_character
+from hornbook.text.lemmas import whole_character
 from hornbook.text.tokenizer import Tokenizer
 from hornbook.text.word_vectors import lookup, read_vectors
 from hornbook.train.randomness import seed_of

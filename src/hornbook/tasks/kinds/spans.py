@@ -34,9 +34,9 @@ from hornbook.tasks.windows import (
     split_windows,
     target_in,
     token_probabilities,
-    whole_character,
     window_of,
 )
+from hornbook.text.lemmas import whole_character
 
 if TYPE_CHECKING:
     from hornbook.tasks.spec import TaskSpec
