@@ -345,6 +345,13 @@ def test_a_run_is_searched_and_evaluated(hornbook, model, tmp_path):
     assert hornbook("search", tmp_path / "index", "the river and bread", "--json").status == 0
 
 
+def test_a_pair_is_found_among_all_pairs_of_the_split(model, monkeypatch):
+    predictor = load_predictor(model, task="similarity")
+    whole = predictor.evaluate(pairs())["splits"]
+    monkeypatch.setattr("hornbook.inference.predictor.EXAMPLES_AT_ONCE", 5)
+    assert predictor.evaluate(pairs())["splits"] == whole and whole["dev"]["mrr"]["value"] < 0.5
+
+
 def test_a_model_that_was_not_fine_tuned_is_evaluated(hornbook, model, tmp_path):
     file = tmp_path / "scored.jsonl"
     rows = scored(20)

@@ -99,12 +99,12 @@ class Predictor:
         return predictions
 
     def predict_examples(
-        self, examples: Sequence[Example], on_progress: Callable[[int], None] | None = None
+        self, examples: Sequence[Example], on_progress: Callable[[int], None] | None = None, at_once: int | None = None
     ) -> PredictedExamples:
-        """One prediction per example, also of those without text."""
+        """One prediction per example, also of those without text, `at_once` (by default a limited number) together."""
         predictions: list[Any] = [None] * len(examples)
         num_truncated = num_done = 0
-        for task, indices in self._groups(examples):
+        for task, indices in self._groups(examples, at_once or EXAMPLES_AT_ONCE):
             num, before = len(indices), num_done
             report = on_progress and (lambda part, before=before, num=num: on_progress(before + int(part * num)))
             predicted = self._predict(task, [examples[i] for i in indices], report)
@@ -122,14 +122,14 @@ class Predictor:
     def _examples(self, items: Any) -> list[Example]:
         return as_examples(items, self.task.kind, self.spec.roles)
 
-    def _groups(self, examples: Sequence[Example]) -> Iterator[tuple[Task, list[int]]]:
-        """Yields the task and the indices of examples to predict together: a limited number, equally many choices."""
+    def _groups(self, examples: Sequence[Example], at_once: int) -> Iterator[tuple[Task, list[int]]]:
+        """Yields the task and the indices of examples to predict together: `at_once` at most, equally many choices."""
         by_task: dict[Task, list[int]] = defaultdict(list)
         for i, example in enumerate(examples):
             by_task[self.task.for_example(example)].append(i)
         for task, indices in by_task.items():
-            for start in range(0, len(indices), EXAMPLES_AT_ONCE):
-                yield task, indices[start : start + EXAMPLES_AT_ONCE]
+            for start in range(0, len(indices), at_once):
+                yield task, indices[start : start + at_once]
 
     def _predict(
         self, task: Task, examples: list[Example], report: Callable[[float], None] | None
@@ -251,7 +251,8 @@ class Predictor:
                 _refuse_other_labels(labels, self.labels)
                 unknown |= labels - set(self.labels)
             unlabelled = [each.without_label() for each in examples]
-            predictions, scores["truncated_texts"][name] = self.predict_examples(unlabelled, on_progress)
+            at_once = len(examples) if spec.task.compares_examples(examples) else None
+            predictions, scores["truncated_texts"][name] = self.predict_examples(unlabelled, on_progress, at_once)
             scores["examples"][name] = len(examples)
             scores["splits"][name] = with_intervals(spec.task, examples, predictions)
             scores["tables"][name] = score_tables(spec.task, examples, predictions)

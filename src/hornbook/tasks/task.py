@@ -8,7 +8,8 @@ supplies its published head for the task's `head_config`.
 |---|---|
 | read | `custom_layout`, `read_file`, `from_line`, `from_text`, `from_list`, `with_bio_tags` |
 | head | `output`, `problem_type`, `head_config_for` |
-| encode, decode, score | `encode`, `decode`, `scorer`, `describe`, `average`, `decision`, `with_best_threshold` |
+| encode, decode | `encode`, `decode`, `describe`, `average`, `decision` |
+| score | `scorer`, `compares_examples`, `with_best_threshold`, `apply_threshold` |
 | baseline | `best_constant`, `majority`, `degenerate`, `label_scope` |
 | augment, prompt, explain | on the class of examples: `changeable`, `changes`, `prompt`, `sequence` |
 | report | `description`, `confusion`, `tallies`, `mistakes`, `submission`, `write_files` |
@@ -175,6 +176,11 @@ class Task:
     def scorer(self, examples: Sequence[Example], predictions: list) -> Scorer:
         """A function from example indices, by default all, to scores."""
         raise NotImplementedError
+
+    @classmethod
+    def compares_examples(cls, examples: Sequence[Example]) -> bool:
+        """Whether the score of each example depends on the others, so that all must be predicted together."""
+        return False
 
     def describe(self, example: Example, prediction: Any) -> dict[str, Any]:
         """A prediction as a row for files and tables."""

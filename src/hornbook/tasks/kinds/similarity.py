@@ -166,10 +166,14 @@ class Similarity(Task):
         return None
 
     def scorer(self, examples: Sequence[SimilarityExample], predictions: list[SimilarityPrediction]) -> Scorer:
-        if any(each.score is None for each in examples):
+        if self.compares_examples(examples):
             ranks = np.array([each.rank for each in predictions], float)
             return mean_scorer({"mrr": 1 / ranks, "accuracy": ranks == 1})
         return regression.correlations([each.score for each in examples], [each.similarity for each in predictions])
+
+    @classmethod
+    def compares_examples(cls, examples: Sequence[SimilarityExample]) -> bool:
+        return any(each.score is None for each in examples)
 
     def describe(self, example: SimilarityExample, prediction: SimilarityPrediction) -> dict[str, Any]:
         row = example.inputs | {"similarity": prediction.similarity}
