@@ -4,6 +4,7 @@ import dataclasses
 import json
 import random as chance
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from hornbook.objectives.similarity import (
 )
 from hornbook.runs.finetuning import inputs
 from hornbook.tasks.encoded import EncodedExamples
-from hornbook.tasks.kinds.similarity import Similarity
+from hornbook.tasks.kinds.similarity import Similarity, ranked
 from hornbook.tasks.reading.read import read
 from hornbook.train.objective import TrainingModule
 from hornbook.train.optimizer import make_optimizer
@@ -350,6 +351,15 @@ def test_a_pair_is_found_among_all_pairs_of_the_split(model, monkeypatch):
     whole = predictor.evaluate(pairs())["splits"]
     monkeypatch.setattr("hornbook.inference.predictor.EXAMPLES_AT_ONCE", 5)
     assert predictor.evaluate(pairs())["splits"] == whole and whole["dev"]["mrr"]["value"] < 0.5
+
+
+def test_a_long_text_takes_no_memory_for_the_others(random):
+    texts, vectors = ["a" * 100_000, *map(str, range(499))], random.standard_normal((500, 2))
+    tracemalloc.start()
+    ranked(vectors, vectors, texts, texts, texts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
 
 
 def test_a_model_that_was_not_fine_tuned_is_evaluated(hornbook, model, tmp_path):

@@ -140,7 +140,7 @@ class Similarity(Task):
         if all(each.score is not None for each in examples):
             labels = np.repeat(self._as_cosines([each.score for each in examples]), encoded.group_size)
             return replace(encoded, labels=labels.astype(np.float32))
-        return replace(encoded, labels=np.unique(texts, return_inverse=True)[1].astype(np.int64))
+        return replace(encoded, labels=numbered(texts))
 
     def _as_cosines(self, scores: Sequence[float]) -> np.ndarray:
         low, high = self.score_range or (min(scores), max(scores))
@@ -219,7 +219,7 @@ def ranked(
 ) -> list[SimilarityPrediction]:
     """For each text the similarity and the rank of its pair among all C other texts, of which the first K are the
     pairs. Texts equal to the text, to its pair, or to the pair of an equal text are not wrong answers."""
-    _, ids = np.unique([*texts, *others], return_inverse=True)  # equal for equal texts
+    ids = numbered([*texts, *others])
     text_ids_K, other_ids_C = ids[: len(texts)], ids[len(texts) :]
     pair_ids_K = other_ids_C[: len(texts)]
     predictions = []
@@ -236,6 +236,16 @@ def ranked(
             wrong = (others[index], float(row[index])) if np.isfinite(row[index]) else (None, None)
             predictions.append(SimilarityPrediction(float(similarity), int(rank), *wrong))
     return predictions
+
+
+def numbered(texts: Sequence[str]) -> np.ndarray:
+    """A number for each text, equal for equal texts. In an array of texts each would be as long as the longest.
+
+    >>> numbered(["b", "a", "b"]).tolist()
+    [0, 1, 0]
+    """
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
 
 
 def padded_texts(example: SimilarityExample, num: int) -> tuple[str, ...]:
