@@ -6,12 +6,13 @@ from functools import partial
 import numpy as np
 import pytest
 import word_rules
+from sklearn.linear_model import RidgeCV
 from word_rules import FAST, tiny_encoder
 
 from hornbook.cli.overwriting import RUN, refuse_foreign
 from hornbook.evaluation.baselines import probe as tagger
 from hornbook.evaluation.baselines.baseline import baseline
-from hornbook.evaluation.baselines.linear import fit_logistic, fit_multi_label
+from hornbook.evaluation.baselines.linear import MAX_FOR_ALPHA, fit_logistic, fit_multi_label, fit_ridge
 from hornbook.evaluation.baselines.probe import probe
 from hornbook.evaluation.label_curve import label_curve
 from hornbook.train.job import Outcome, Stopped
@@ -173,6 +174,17 @@ def test_c_follows_the_data(random):
     rows = random.normal(size=(200, 20)).astype(np.float32)
     rule, noise = (rows[:, 0] > 0).astype(int), random.integers(0, 2, 200)
     assert fit_logistic(rows, noise, 2, seed=0).params["C"] < fit_logistic(rows, rule, 2, seed=0).params["C"]
+
+
+def test_alpha_is_chosen_on_some_of_many_examples_and_all_are_fitted(random, monkeypatch):
+    """Choosing it on 20,000 examples took hours."""
+    fitted = []
+    monkeypatch.setattr(RidgeCV, "fit", lambda self, x, y, fit=RidgeCV.fit: fitted.append(len(y)) or fit(self, x, y))
+    rows = random.normal(size=(2 * MAX_FOR_ALPHA, 3)).astype(np.float32)
+    model = fit_ridge(rows, rows[:, 0] + random.normal(size=len(rows)), seed=0)
+    assert fitted == [MAX_FOR_ALPHA]
+    effects = model.decision_function(np.eye(3)) - model.decision_function(np.zeros((1, 3)))
+    assert effects[:, 0].tolist() == pytest.approx([1, 0, 0], abs=0.06)
 
 
 def test_where_matthews_decides_one_class_for_all_is_not_chosen(random):
