@@ -91,14 +91,14 @@ def test_ties_are_wrong_and_paradigms_count_alike(tiny_run, tmp_path, monkeypatc
     assert found.mean.value == 0.75 and found.mean.num_pairs == 5
 
 
-def test_confidence_intervals_cover_the_truth():
-    random, truth, num = np.random.default_rng(0), np.array([0.5, 0.7, 0.9]), 200
-    inside = 0
-    for _ in range(500):
+@pytest.mark.parametrize(("num", "truth"), [(200, [0.5, 0.7, 0.9]), (20, [0.6]), (5, [0.6] * 4), (10, [0.95] * 40)])
+def test_confidence_intervals_cover_the_truth(num, truth):
+    random, truth, inside = np.random.default_rng(0), np.array(truth), 0
+    for _ in range(1000):
         shares = random.binomial(num, truth) / num
         found = mean_of([Accuracy(num, share, math.nan, math.nan) for share in shares.tolist()])
         inside += found.low <= truth.mean() <= found.high
-    assert 0.92 < inside / 500 < 0.98
+    assert 0.92 < inside / 1000 < 0.98
 
 
 @pytest.mark.parametrize(

@@ -202,13 +202,17 @@ def _accuracy(are_right: Sequence[bool]) -> Accuracy:
 
 
 def mean_of(paradigms: Iterable[Accuracy]) -> Accuracy:
-    """The mean over paradigms. The interval covers sampling of pairs, not of paradigms; its variances are those of
-    Agresti and Coull (1998), with two right and two wrong pairs added, which are not 0 where all pairs are right."""
+    """The mean over paradigms. The interval covers sampling of pairs, not of paradigms; it is that of Price and Bonett
+    (2004, Computational Statistics & Data Analysis 45): of the rates with two right and two wrong pairs added, spread
+    over the paradigms, so that it covers the truth of a few pairs too and is not empty where all are right."""
     accuracies = list(paradigms)
-    mean = sum(each.value for each in accuracies) / len(accuracies)
-    rates = [((each.value * each.num_pairs + 2) / (each.num_pairs + 4), each.num_pairs + 4) for each in accuracies]
-    margin = NORMAL_95 * math.sqrt(sum(rate * (1 - rate) / num for rate, num in rates)) / len(rates)
-    return Accuracy(sum(each.num_pairs for each in accuracies), mean, max(0.0, mean - margin), min(1.0, mean + margin))
+    num, added = len(accuracies), 2 / len(accuracies)
+    sizes = [each.num_pairs + 2 * added for each in accuracies]
+    rates = [(each.value * each.num_pairs + added) / size for each, size in zip(accuracies, sizes, strict=True)]
+    variance = sum(rate * (1 - rate) / size for rate, size in zip(rates, sizes, strict=True)) / num**2
+    centre, margin = sum(rates) / num, NORMAL_95 * math.sqrt(variance)
+    mean, num_pairs = sum(each.value for each in accuracies) / num, sum(each.num_pairs for each in accuracies)
+    return Accuracy(num_pairs, mean, max(0.0, centre - margin), min(1.0, centre + margin))
 
 
 def _row(pair: MinimalPair, good: float, bad: float) -> dict[str, Any]:
