@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hornbook.evaluation.prompting import scores
 from hornbook.evaluation.prompting.scores import (
     _translation_probabilities,
     baselines,
@@ -60,11 +61,15 @@ def test_a_dictionary_of_ones_own(tmp_path):
         read_dictionary(file)
 
 
-def test_the_baselines_of_a_translation(tmp_path):
+def test_the_baselines_of_a_translation(monkeypatch):
     task = read_task("translation-pairs")
     (test,) = [Item("0", {"en": "the big dog"}, ("le grand chien",))]
     assert baselines(task, pairs(), [test])["dictionary"][0].text == "Le grand chien"
     assert baselines(task, [], [test]) == {}  # nothing to learn from
+    monkeypatch.setattr(scores, "MAX_LEARNED", 10)  # a million pairs would take 80 GB
+    others = [Item(str(i), {"en": f"word{i}"}, (f"mot{i}",)) for i in range(100)]
+    translated = [answer.text.lower() for answer in baselines(task, others, others)["dictionary"]]
+    assert sum(text.startswith("mot") for text in translated) == 10
 
 
 def test_three_sentences():
