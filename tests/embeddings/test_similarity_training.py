@@ -362,6 +362,11 @@ def test_a_long_text_takes_no_memory_for_the_others(random):
     assert peak < 20e6
 
 
+def test_vectors_that_are_no_numbers_find_nothing():
+    vectors, texts, others = np.full((3, 2), np.nan, np.float32), ["a", "b", "c"], ["d", "e", "f"]
+    assert min(each.rank for each in ranked(vectors, vectors, texts, others, others)) >= 3
+
+
 def test_a_model_that_was_not_fine_tuned_is_evaluated(hornbook, model, tmp_path):
     file = tmp_path / "scored.jsonl"
     rows = scored(20)

@@ -231,7 +231,7 @@ def ranked(
         is_right[:, : len(texts)] |= text_ids_K == text_ids_K[block, None]
         cosines[is_right] = -np.inf
         nearest = cosines.argmax(1).tolist()
-        ranks = 1 + (cosines >= right[:, None]).sum(1)
+        ranks = 1 + len(others) - (cosines < right[:, None]).sum(1)  # the last one where a vector is not a number
         for row, similarity, rank, index in zip(cosines, right, ranks, nearest, strict=True):
             wrong = (others[index], float(row[index])) if np.isfinite(row[index]) else (None, None)
             predictions.append(SimilarityPrediction(float(similarity), int(rank), *wrong))
