@@ -94,6 +94,23 @@ def test_tags(tmp_path, encoder):
     assert baseline("vectors", folder, "tagging", tmp_path / "vectors", model=encoder, overrides=FAST).score >= 0.95
 
 
+def test_of_many_words_only_the_chosen_have_features(tmp_path, monkeypatch):
+    """Those of the 1.2 million words of OntoNotes, with their neighbours, would take 4 GB for vectors of 300."""
+    seen = []
+    vectors = {"river": [1.0, 0.0], "bread": [0.0, 1.0]}
+
+    def average(words):
+        seen.append(len(words))
+        return np.array([vectors[word] for word in words])
+
+    monkeypatch.setattr("hornbook.evaluation.baselines.linear.MAX_WORDS", 20)
+    monkeypatch.setattr("hornbook.evaluation.baselines.tfidf.averages", lambda *_: average)
+    rows = [{"words": ["river", "bread"], "tags": ["A", "B"]}] * 300
+    data, options = {"train": rows, "dev": rows[:2]}, {"word_vectors": tmp_path / "vectors.txt"}
+    assert baseline("vectors", data, "tagging", tmp_path / "out", **options).score == 1.0
+    assert len(seen) <= 20 + 2
+
+
 def test_choices(tmp_path, encoder):
     rows = word_rules.choices()
     assert baseline("tfidf", rows, "choice", tmp_path / "tfidf").score >= 0.7

@@ -205,10 +205,13 @@ def _fit_words(labelled: LabelledTask, average: Average, log: Log) -> tuple[Pred
         return np.concatenate([rows[i : i + len(example.words)] for i in range(2 * NEIGHBOURS + 1)], 1)
 
     train = [each for each in train if each.words]
-    rows = np.concatenate([features(each) for each in train])
     tags = np.array([label_ids[tag] for each in train for tag in each.tags])
-    sample = sampled_words(len(tags), labelled.settings.runtime.seed, log)
-    model = fit_logistic(rows[sample], tags[sample], len(labels), labelled.settings.runtime.seed)
+    is_chosen = np.zeros(len(tags), bool)
+    is_chosen[sampled_words(len(tags), labelled.settings.runtime.seed, log)] = True
+    of_each = np.split(is_chosen, np.cumsum([len(each.words) for each in train])[:-1])
+    with_chosen = ((each, chosen) for each, chosen in zip(train, of_each, strict=True) if chosen.any())
+    rows = np.concatenate([features(each)[chosen] for each, chosen in with_chosen])
+    model = fit_logistic(rows, tags[is_chosen], len(labels), labelled.settings.runtime.seed)
 
     def predict(examples: Sequence[TaggedExample]) -> list[TagPrediction]:
         predictions = []
