@@ -55,6 +55,8 @@ def test_the_best_order_is_found(model, tmp_path):
     found = hornbook.evaluate_retrieval(model, data)
     assert {name: each["value"] for name, each in found["scores"].items()} == dict.fromkeys(evaluation.METRICS, 1.0)
     assert found["wrong"] == [] and np.isclose(found["scores"]["ndcg@10"]["low"], 1)
+    data = write_beir(tmp_path / "numbered alike", DOCUMENTS, DOCUMENTS, [(k, k, 1) for k in DOCUMENTS])
+    assert hornbook.evaluate_retrieval(model, data)["scores"] == found["scores"]
 
 
 def test_ids_with_quotation_marks(tmp_path):

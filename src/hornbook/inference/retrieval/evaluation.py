@@ -129,10 +129,12 @@ def evaluate_retrieval(
     dataset = data if isinstance(data, RetrievalData) else read_retrieval(data, split)
     loaded = model if isinstance(model, LoadedModel) else load(model, device=device)
     scores_QK, rows_QK, ids = _search(loaded, dataset, on_progress)
-    ranked = {
-        query: [(ids[row], float(score)) for row, score in zip(*each, strict=True) if ids[row] != query][:NUM_RESULTS]
-        for query, *each in zip(dataset.queries, rows_QK, scores_QK, strict=True)
-    }
+    ranked = {}
+    for query, *each in zip(dataset.queries, rows_QK, scores_QK, strict=True):
+        results = [(ids[row], float(score)) for row, score in zip(*each, strict=True)]
+        # Queries that are documents do not find themselves; where ids are just numbers, the two are different texts.
+        left_out = {query} - dataset.relevant[query].keys()
+        ranked[query] = [result for result in results if result[0] not in left_out][:NUM_RESULTS]
     return {
         "scores": scores_of(
             {query: [key for key, _ in results] for query, results in ranked.items()}, dataset.relevant
