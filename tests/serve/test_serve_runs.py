@@ -1,9 +1,15 @@
 """The runs that the page of the server shows, as they train."""
 
 import json
+import shutil
 
+import pytest
 from fastapi.testclient import TestClient
 
+from hornbook.lifecycle import run_folder as run_folder_files
+from hornbook.lifecycle.locking import run_lock
+from hornbook.report.run_list import find_runs
+from hornbook.serve import run_curves
 from hornbook.serve.api import ServeSettings
 from hornbook.serve.models import open_models
 from hornbook.serve.run_curves import list_runs
@@ -53,6 +59,19 @@ def test_runs_have_an_objective_and_samples(folders, tmp_path):
     for ours, stored in zip(found["bert"]["samples"], samples, strict=True):
         assert "[MASK]".join(ours["parts"]) == stored["text"] and ours["answer"] == stored["answer"]
         assert ours["guesses"] == stored["guesses"]
+
+
+def test_runs_that_did_not_change_are_not_read_again(folders, tmp_path, monkeypatch):
+    for name in ("bert", "removed"):
+        run_folder(tmp_path / name, folders["first"], {"mlm": 1.5})
+    before = {run["name"]: run for run in list_runs(tmp_path)}
+    found = find_runs(tmp_path)
+    shutil.rmtree(tmp_path / "removed")
+    monkeypatch.setattr(run_curves, "find_runs", lambda folder: found)  # it is removed after the folders were listed
+    monkeypatch.setattr(run_folder_files, "read_json_lines", lambda file: pytest.fail(f"{file} is read again"))
+    assert list_runs(tmp_path) == [before["bert"]] and before["bert"]["state"] == "stopped"
+    with run_lock(tmp_path / "bert"):
+        assert list_runs(tmp_path) == [before["bert"] | {"state": "running"}]
 
 
 def test_runs_are_shown_only_if_asked(client):

@@ -40,13 +40,15 @@ def _runs_below(folder: Path) -> Iterator[Path]:
 
 def summarize_run(run: Path) -> dict:
     """Kind, progress and result of a run. `state` is finished, running, stopped or unreadable."""
+    return {"folder": str(run), **summarize_files(run), **({"state": "running"} if is_locked(run) else {})}
+
+
+def summarize_files(run: Path) -> dict:
+    """What the files of a run say of it: `summarize_run` without whether it is running."""
     try:
-        summary = _summarize(run)
+        return _summarize(run)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        summary = {"what": "", "state": "unreadable", "result": str(error), "step": None, "num_steps": None}
-    if is_locked(run):
-        summary["state"] = "running"
-    return {"folder": str(run), **summary}
+        return {"what": "", "state": "unreadable", "result": str(error), "step": None, "num_steps": None}
 
 
 def _summarize(run: Path) -> dict:

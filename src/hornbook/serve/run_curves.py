@@ -1,18 +1,21 @@
-"""The runs below a folder, with their curves, for the page; read at each request, so that training is seen live."""
+"""The runs below a folder, with their curves, for the page; those that changed are read again at each request, so that
+training is seen live."""
 
+import contextlib
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from hornbook.files import read_json
+from hornbook.lifecycle.locking import is_locked
 from hornbook.lifecycle.run_folder import METRICS, RECORD, read_metrics
 from hornbook.report.run_files import NOT_LOSSES, mask_token, read_samples, split_sample
-from hornbook.report.run_list import find_runs, summarize_run
+from hornbook.report.run_list import find_runs, summarize_files
 
 MAX_RUNS = 50
 MAX_POINTS = 300  # per curve
 CURVES = ("train", "validation")
-READ_FILES = (RECORD, METRICS, "samples.json")
 Stamp = tuple[int, int] | None  # time of the last change and size of a file
 
 
@@ -22,11 +25,16 @@ def list_runs(folder: Path) -> list[dict[str, Any]]:
     runs = sorted(find_runs(folder), key=lambda run: (_stamp(run / METRICS) or _stamp(run) or (0, 0))[0], reverse=True)
     listed = []
     for run in runs[:MAX_RUNS]:
-        info = summarize_run(run)
-        state = {key: info.get(key) for key in ("what", "state", "result", "step", "num_steps")}
         name = run.name if run == folder else str(run.relative_to(folder))
-        listed.append({"name": name, **state, **_details(run, tuple(_stamp(run / file) for file in READ_FILES))})
+        with contextlib.suppress(OSError):  # it was just removed
+            details = _details(run, _stamps(run))
+            listed.append({"name": name, **details, **({"state": "running"} if is_locked(run) else {})})
     return listed
+
+
+def _stamps(run: Path) -> tuple[tuple[str, Stamp], ...]:
+    """Those of all files and folders in a run: of a folder, when something was last added to it."""
+    return tuple((name, _stamp(run / name)) for name in sorted(os.listdir(run)))
 
 
 def _stamp(path: Path) -> Stamp:
@@ -38,9 +46,9 @@ def _stamp(path: Path) -> Stamp:
 
 
 @lru_cache(maxsize=4 * MAX_RUNS)
-def _details(run: Path, stamps: tuple[Stamp, ...]) -> dict[str, Any]:
-    """The objective, the curves of at most `MAX_POINTS` points each, and the samples, which are read again when a file
-    changes. A line that is still being written is left out."""
+def _details(run: Path, stamps: tuple[tuple[str, Stamp], ...]) -> dict[str, Any]:
+    """The state, the objective, the curves of at most `MAX_POINTS` points each, and the samples, which are read again
+    when a file changes. A line that is still being written is left out."""
     points: dict[str, dict[int, list]] = {kind: {} for kind in CURVES}
     terms: list[str] = []
     for row in read_metrics(run):
@@ -49,7 +57,9 @@ def _details(run: Path, stamps: tuple[Stamp, ...]) -> dict[str, Any]:
             if row["kind"] == "train":
                 terms = [name for name in row if name not in NOT_LOSSES | {"epoch"}]
     curves = {kind: _thinned([by_step[step] for step in sorted(by_step)]) for kind, by_step in points.items()}
-    return {"objective": _objective(run, terms), "curves": curves, "samples": _samples(run)}
+    summary = summarize_files(run)
+    state = {key: summary.get(key) for key in ("what", "state", "result", "step", "num_steps")}
+    return {**state, "objective": _objective(run, terms), "curves": curves, "samples": _samples(run)}
 
 
 def _objective(run: Path, terms: list[str]) -> str:
