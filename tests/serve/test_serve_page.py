@@ -120,6 +120,13 @@ def test_a_task_of_each_kind(page, folders):
     assert page.inner_text(".bars .best .name") == "the river"
 
 
+def test_words_of_an_entity_have_its_type_in_any_scheme(page):
+    words, tags = ["Ada", "King", "in", "London", "UN"], ["B-PER", "L-PER", "O", "U-LOC", "S-ORG"]
+    page.route("**/tag", lambda route: route.fulfill(json={"model": "tags", "words": words, "tags": tags}))
+    run(page, "tag")
+    assert [each.inner_text() for each in page.query_selector_all(".tagged small")] == ["PER", "PER", "LOC", "ORG"]
+
+
 def test_text_is_written_as_it_comes_and_can_be_stopped(page, folders):
     page.click("#tab-generate")
     page.fill("#prompt", "the river")

@@ -116,7 +116,7 @@ export const PANELS = [
     async run(model, signal) {
       const { words, tags } = await ask("/tag", { model, text: value("tag") }, signal);
       return [el("div", { className: "sentence" }, words.flatMap((each, i) => {
-        const kind = tags[i].replace(/^[BIES]-/, "");
+        const kind = tags[i].replace(/^[BIESLU]-/, "");
         return [kind === "O" ? el("span", { className: "tagged" }, each)
           : el("span", { className: "tagged hue", style: { "--hue": hue(kind) } }, each, el("small", {}, kind)), " "];
       }))];
