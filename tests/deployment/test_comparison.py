@@ -7,6 +7,7 @@ import pytest
 from model_folders import model_folder_of
 from typer.testing import CliRunner
 
+import hornbook
 from hornbook.cli import app
 from hornbook.deployment.comparison import compare
 from hornbook.deployment.measuring import time_interleaved
@@ -27,6 +28,7 @@ def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_p
     scores["splits"]["dev"]["accuracy"]["value"] = before / 2
     write_json(worse / "scores.json", scores)
     found = compare([learned.run, worse, learned.phone], length=16, **FAST)
+    assert "of different data" in found["notes"][0], "the phone was scored on all of the file, the runs on a part of it"
     first, second, phone = found["rows"]
     assert first["score"]["value"] == before and first["kept"] == 1 and first["times_faster"] == 1
     assert second["kept"] == 0.5
@@ -41,6 +43,18 @@ def test_scores_are_those_on_record_and_shares_those_of_the_first(learned, tmp_p
         assert 0 < row["latency_ms"]["p50"] <= row["latency_ms"]["p99"] and row["throughput"]["cpu"] > 0
     # 2 for each weight of a block of width 32 and inner width 128, and attention to 16 tokens.
     assert first["flops"] == pytest.approx(16 * (2 * (4 * 32**2 + 2 * 32 * 128) + 4 * 16 * 32))
+
+
+def test_a_run_and_its_export_that_were_scored_on_the_same_split(learned, tmp_path):
+    lines = Path(learned.data).read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "data").mkdir()
+    for name, part in (("train", lines[1:41]), ("dev", lines[41:])):
+        (tmp_path / "data" / f"{name}.csv").write_text("".join([lines[0], *part]), encoding="utf-8")
+    data, run, phone = str(tmp_path / "data"), tmp_path / "run", tmp_path / "phone"
+    hornbook.finetune(learned.run, data, out=run, text="said", label="label", epochs=1)
+    hornbook.export(run, phone, data=data, rounds=1, length=8)
+    found = compare([run, phone], length=16, **FAST)
+    assert found["notes"] == [] and found["rows"][1]["kept"] == 1
 
 
 def test_the_plot_has_ticks_at_1_2_5_and_names_all_models():

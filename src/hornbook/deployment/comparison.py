@@ -26,10 +26,10 @@ from hornbook.deployment.measuring import (
     time_interleaved,
 )
 from hornbook.devices import chosen_device, inference_autocast
-from hornbook.files import num_cores, read_json, write_json
+from hornbook.files import num_cores, read_json, read_json_if_exists, write_json
 from hornbook.interop.onnx import OnnxModel
 from hornbook.lifecycle.locking import lock_output_folder
-from hornbook.lifecycle.run_folder import RECORD, OnCount, ignore, recorded
+from hornbook.lifecycle.run_folder import RECORD, SCORES, OnCount, ignore
 from hornbook.report.formatting import counted
 from hornbook.report.measured import COMPARISON_FILE, EXPORT_FILE
 from hornbook.tasks.encoded import EncodedExamples
@@ -161,13 +161,12 @@ def _recorded(models: Sequence[MeasuredModel]) -> tuple[list[dict | None], dict[
     if not of_task:
         return [None] * len(models), {"notes": []}
     metric_for_best = of_task[0].predictor.task.metrics[0]
-    scores = [_recorded_score(model, metric_for_best) for model in models]
-    notes = _degenerate_notes(models)
+    found = [_recorded_score(model, metric_for_best) for model in models]
+    scores, notes = [score for score, _ in found], _degenerate_notes(models)
     without = [each.name for each, score in zip(models, scores, strict=True) if score is None]
     if without and len(without) < len(models):
         notes.append(f"there is no recorded score of {', '.join(without)}: give data= to score all models")
-    records = [recorded(each.folder) for each in of_task if (each.folder / RECORD).is_file()]
-    if len({record.get("inputs", {}).get("data", {}).get("fingerprint") for record in records}) > 1:
+    if len({fingerprint for score, fingerprint in found if score is not None}) > 1:
         notes.append("the recorded scores are of different data: give data= to score all models on the same data")
     task = of_task[0].predictor.spec.name
     return scores, {"task": task, "metric_for_best": metric_for_best, "split": "dev", "notes": notes}
@@ -180,14 +179,13 @@ def _degenerate_notes(models: Sequence[MeasuredModel]) -> list[str]:
     return [f"{name}: {reason}" for name, reason in reasons if reason]
 
 
-def _recorded_score(model: MeasuredModel, metric_for_best: str) -> dict | None:
-    if (model.folder / "scores.json").is_file():
-        splits = read_json(model.folder / "scores.json").get("splits", {})
-    elif isinstance(model.model, OnnxModel):
-        splits = read_json(model.folder / EXPORT_FILE).get("scores", {})
-    else:
-        return None
-    return splits.get("dev", {}).get(metric_for_best)
+def _recorded_score(model: MeasuredModel, metric_for_best: str) -> tuple[dict | None, str | None]:
+    """The recorded dev score of a model, and the fingerprint of the data it is of."""
+    is_exported = isinstance(model.model, OnnxModel)
+    record = read_json_if_exists(model.folder / (EXPORT_FILE if is_exported else RECORD))
+    splits = record.get("scores") if is_exported else read_json_if_exists(model.folder / SCORES).get("splits")
+    fingerprint = record.get("inputs", {}).get("data", {}).get("fingerprint")
+    return (splits or {}).get("dev", {}).get(metric_for_best), fingerprint
 
 
 # ---- inputs

@@ -37,6 +37,7 @@ from hornbook.tasks.evaluation import outputs_by_group
 from hornbook.tasks.kinds.sequence import encode_texts
 from hornbook.tasks.reading.inputs import inputs_in, read_input_rows
 from hornbook.tasks.reading.reader import Reader
+from hornbook.tasks.records import fingerprint
 from hornbook.tasks.spec import save_task
 
 EXPORT_FORMATS = ("onnx", "onnx-int8")
@@ -107,6 +108,7 @@ def export(
             record["scores"] = exported.predictor.evaluate(**evaluation)["splits"]
             record["scores_before"] = scores_before["splits"]
             record["scored_on"] = str(data)
+            record["inputs"]["data"] = {"fingerprint": fingerprint(source.predictor.read(data)[1])}
             record["notes"] = scores_before["notes"]
         write_json(folder / EXPORT_FILE, record)
         max_length = length if source.predictor is None else source.predictor.max_length
