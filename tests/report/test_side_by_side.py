@@ -2,11 +2,14 @@
 
 import pytest
 from made_up_tasks import KINDS, write_task_run
+from served_page import CHROMIUM
 from synthetic_runs import RUN, train_lines, validation_lines
 from test_page import Page
 
 from hornbook.report.page import write_report
+from hornbook.report.rendering import Table, write_page
 from hornbook.report.run_files import ReportedRun
+from hornbook.report.run_list import HEADINGS
 from hornbook.report.side_by_side import losses_figure
 
 LINES = [*train_lines(1000), *validation_lines(1000)]
@@ -52,3 +55,20 @@ def test_losses_on_different_corpora_are_not_compared_silently(folder, make_run)
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not a run"):
         write_report(tmp_path)
+
+
+def test_names_and_all_columns_can_be_read_in_a_small_window(tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    rest = ("electra-small, budget recipe, seed 0", "finished", "loss 12.718 (mlm + rtd + correction)", "8 of 8")
+    rows = [(name, *rest, "168.4 MB", "14 min 21 s") for name in ("a", "electra-first")]
+    page = write_page(tmp_path, "runs.html", "runs", runs=Table(HEADINGS, rows), curves=None, settings=Table((), []))
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1000, "height": 600})
+        opened.goto(page.as_uri())
+        short, long = (row.bounding_box()["height"] for row in opened.query_selector_all("tbody tr"))
+        assert long < 1.5 * short, "the name is broken into pieces of a few letters"
+        assert opened.evaluate("(card => card.scrollWidth <= card.clientWidth)(document.querySelector('.card'))")
+        browser.close()
