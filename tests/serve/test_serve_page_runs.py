@@ -56,6 +56,19 @@ def test_curves_of_runs(browser, folders, tmp_path):
         page.close()
 
 
+def test_steps_and_speed_stay_in_view_beside_long_descriptions(browser, folders, tmp_path):
+    run = written_run(tmp_path / "one", folders["first"], [8, 7], mlm=1, tokens_per_second=1234)
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    (run / "run.json").write_text(json.dumps(record | {"preset": "a model of many words " * 9}), encoding="utf-8")
+    for address in served([folders["first"]], ServeSettings(runs=tmp_path)):
+        page = browser.new_page(locale="en-GB", viewport={"width": 1000, "height": 700})
+        page.goto(f"{address}/#curves")
+        table = page.wait_for_selector("table.runs")
+        assert table.inner_text().endswith("2\u00a0/\u00a03\t1,234")
+        assert table.evaluate("table => table.parentElement.scrollWidth <= table.parentElement.clientWidth")
+        page.close()
+
+
 def test_a_folder_without_runs(browser, folders, tmp_path):
     for address in served([folders["first"]], ServeSettings(runs=tmp_path)):
         page = browser.new_page(locale="en-GB")

@@ -48,7 +48,7 @@ function runTable(runs, hidden, redraw) { // without the columns that no run fil
       onchange: () => { hidden[box.checked ? "delete" : "add"](run.name); redraw(); } });
     return el("label", { className: "swatch", style: { "--hue": run.hue } }, box, run.name);
   };
-  const steps = run => run.step == null ? "" : `${run.step.toLocaleString()} / ${run.num_steps.toLocaleString()}`;
+  const steps = run => run.step == null ? "" : `${run.step.toLocaleString()}\u00a0/\u00a0${run.num_steps.toLocaleString()}`;
   const speed = run => Math.round(run.curves.train?.at(-1)?.[2] ?? 0).toLocaleString();
   const columns = { runName: tick, what: run => run.what ?? "", state: run => word(run.state ?? ""), result: run => run.result ?? "", step: steps, speed: run => speed(run) === "0" ? "" : speed(run) };
   const filled = Object.entries(columns).filter(([, show]) => runs.some(run => show(run) !== ""));
