@@ -29,6 +29,9 @@ def test_curves_of_runs(browser, folders, tmp_path):
             "loss: mlm + nsp": [2, 3],
             "loss: mlm + rtd": [4],
         }
+        (chart,) = (each for each in page.query_selector_all("section") if "nsp" in each.inner_text())
+        texts = [each.text_content() for each in chart.query_selector_all("text")]
+        assert [each for each in texts if each.isdigit()] == ["0", "1", "2", "3"], "each step once, where it is"
         headings = [each.inner_text() for each in page.query_selector_all("table.runs th")]
         assert headings == ["run", "what", "state", "step"]  # no run has a result or a speed
         assert "bert-tiny" in page.inner_text("table.runs")

@@ -16,10 +16,12 @@ function chart(runs, width) { // training as lines, validation as dots
   const digits = Math.min(4, Math.max(0, 1 - Math.floor(Math.log10(high - low)))); // that tell the labels apart
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curve", role: "img", "aria-label": `${word("loss")}, ${word("step")}` });
   for (let i = 0; i <= 4; i++) {
-    const loss = low + (high - low) * i / 4, step = last * i / 4;
+    const loss = low + (high - low) * i / 4;
     drawn.append(svg("line", { x1: left, x2: width - 8, y1: y(loss), y2: y(loss), class: "rule" }),
-      svg("text", { x: left - 6, y: y(loss) + 4, "text-anchor": "end" }, loss.toFixed(digits)),
-      svg("text", { x: x(step), y: height - 8, "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, Math.round(step).toLocaleString()));
+      svg("text", { x: left - 6, y: y(loss) + 4, "text-anchor": "end" }, loss.toFixed(digits)));
+  }
+  for (const step of new Set([0, 1, 2, 3, 4].map(i => Math.round(last * i / 4)))) { // a short run has fewer than five
+    drawn.append(svg("text", { x: x(step), y: height - 8, "text-anchor": step === last ? "end" : step ? "middle" : "start" }, step.toLocaleString()));
   }
   for (const run of runs) {
     const line = (run.curves.train ?? []).filter(point => Number.isFinite(point[1]));
