@@ -168,6 +168,8 @@ def test_tables(tmp_path, monkeypatch):
     assert [each.place for each in read_documents(tmp_path / "c.tsv")] == ["line 2", "line 3"]
     (tmp_path / "e.csv").write_text("text;a,b,c\nOne, really;1\nTwo;2\n")  # more commas in the header than delimiters
     assert read(tmp_path / "e.csv")[0] == ["One, really", "Two"]
+    (tmp_path / "f.csv").write_text("sep=;\nid;text\n1;One, really\n2;Two\n")  # for Excel
+    assert read(tmp_path / "f.csv")[0] == ["One, really", "Two"]
     with pytest.raises(ValueError, match=r"none of the columns text.*there are: label, review.*text_column="):
         read(tmp_path / "b.csv")
     monkeypatch.setattr("hornbook.data.sources.BLOCK_BYTES", 3)

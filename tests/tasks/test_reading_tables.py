@@ -328,12 +328,13 @@ def test_two_columns_of_one_name(tmp_path):
         read("classification", tmp_path)
 
 
-@pytest.mark.parametrize("delimiter", [",", ";"])
-def test_a_line_that_only_excel_reads(tmp_path, delimiter):
-    """It was taken for the column names, and the labels for a column without a name."""
-    write(tmp_path, train__csv=f"sep={delimiter}\ntext,label\na,0\nb,1\n".replace(",", delimiter))
-    with pytest.raises(ValueError, match=f"begins with the line 'sep={delimiter}', .*: remove that line"):
-        read("classification", tmp_path)
+@pytest.mark.parametrize(("line", "delimiter"), [("sep=;", ";"), ('"sep=,"', ","), ("sep=^", "^")])
+def test_the_line_by_which_a_file_tells_excel_its_delimiter(tmp_path, line, delimiter):
+    table = "\ntext,label\na,0\nb,\nc,1\n".replace(",", delimiter)
+    write(tmp_path, train__csv=line + table, dev__csv=line + table)
+    data = read("classification", tmp_path)
+    assert [(each.text, each.label) for each in data.splits["train"]] == [("a", "0"), ("c", "1")]
+    assert first(data, "no_label")["place"] == "line 4"
 
 
 def test_an_empty_dev_split_is_reported_and_replaced(tmp_path):

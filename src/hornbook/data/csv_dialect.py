@@ -6,6 +6,7 @@ single column of texts, as the delimiter. An unbalanced quote affects only its o
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
 SAMPLE_LINES = 500
 RECORD_CHARACTERS = 32 << 20  # of the longest record of several lines; in a longer one a quote is not closed
 OPEN_AT_END = "unexpected end of data"  # error of csv.reader
+EXCEL_LINE = re.compile(r'("?)sep=([^"\n])\1', re.IGNORECASE)
 Record = tuple[str, list[str]]  # place in the file ("line 12") and fields
 
 
@@ -39,6 +41,12 @@ class Dialect:
         traits += ["quotes escaped by a backslash"] if self.escape else []
         traits += ["spaces before quotes"] if self.skips_space else []
         return ", ".join(traits)
+
+
+def excel_delimiter(first_line: str) -> str:
+    """The delimiter that a line before the header names for Excel, as in sep=; or "sep=,"; empty for any other line."""
+    match = EXCEL_LINE.fullmatch(first_line)
+    return match[2] if match else ""
 
 
 def is_plain(text: str, suffix: str, dialect: Dialect, is_truncated: bool = False) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from hornbook.config import checked
-from hornbook.data.csv_dialect import SAMPLE_LINES, csv_records, detected, is_plain, plain_records
+from hornbook.data.csv_dialect import SAMPLE_LINES, csv_records, detected, excel_delimiter, is_plain, plain_records
 from hornbook.data.linked_rows import is_linked, linked_texts
 from hornbook.data.problems import DROPPED, Problem, Problems
 from hornbook.data.sources import ByteReader, find_sources, format_of
@@ -195,10 +195,13 @@ class FileReader:
         try:
             lines = _lines(decoder.texts(self._bytes.blocks()))
             first = _first_lines(lines)
-            sample, lines = "\n".join(first), chain(first, lines)
-            dialect = detected(sample, "\t" if suffix == ".tsv" else ",")
+            for_excel = excel_delimiter(first[0]) if first else ""
+            sample, lines = "\n".join(first[bool(for_excel) :]), chain(first, lines)
+            dialect = detected(sample, for_excel or ("\t" if suffix == ".tsv" else ","))
             is_unquoted = is_plain(sample, suffix, dialect, is_truncated=True)
             records = plain_records(lines) if is_unquoted else csv_records(lines, dialect, note_bad_quotes)
+            if for_excel:
+                next(records)
             _, names = next(records, ("", []))
             column = self.text_column or _guess_column(names)
             yield from self._inferred(column)

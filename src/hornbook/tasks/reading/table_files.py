@@ -8,7 +8,16 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hornbook.data.csv_dialect import DELIMITERS, Dialect, Record, csv_records, detected, is_plain, plain_records
+from hornbook.data.csv_dialect import (
+    DELIMITERS,
+    Dialect,
+    Record,
+    csv_records,
+    detected,
+    excel_delimiter,
+    is_plain,
+    plain_records,
+)
 from hornbook.data.sources import COMPRESSIONS
 from hornbook.extras import import_extra
 from hornbook.tasks.reading.cells import is_missing
@@ -122,20 +131,27 @@ def _open_table(path: Path, reader: Reader, num_bytes: int) -> _OpenTable:
 def _open_delimited(path: Path, suffix: str, reader: Reader, num_bytes: int) -> _OpenTable:
     pieces = text_pieces(path, reader, num_bytes)
     first, second = next(pieces, ""), next(pieces, "")
-    dialect, has_no_quotes = _dialect_of(first, suffix, str(path), reader, is_truncated=bool(second))
-    lines = (line for text in chain((first, second), pieces) if text for line in text.removesuffix("\n").split("\n"))
-    if has_no_quotes:
-        return _with_header(plain_records(lines), path, delimiter=dialect.delimiter)
+    line, _, rest = first.partition("\n")
+    for_excel = excel_delimiter(line)
+    sample, is_truncated = rest if for_excel else first, bool(second)
+    dialect, has_no_quotes = _dialect_of(sample, suffix, for_excel, str(path), reader, is_truncated)
 
     def note_bad_quotes(place: str, error: str) -> None:
         reader.add_problem("bad_quotes", str(path), place, error)
 
-    return _with_header(csv_records(lines, dialect, note_bad_quotes), path, delimiter=dialect.delimiter)
+    lines = (line for text in chain((first, second), pieces) if text for line in text.removesuffix("\n").split("\n"))
+    records = plain_records(lines) if has_no_quotes else csv_records(lines, dialect, note_bad_quotes)
+    if for_excel:
+        next(records)
+    return _with_header(records, path, delimiter=dialect.delimiter)
 
 
-def _dialect_of(text: str, suffix: str, file: str, reader: Reader, is_truncated: bool) -> tuple[Dialect, bool]:
+def _dialect_of(
+    text: str, suffix: str, for_excel: str, file: str, reader: Reader, is_truncated: bool
+) -> tuple[Dialect, bool]:
     """The dialect of a .csv or .tsv file, which is logged if it is not the default of the suffix, and whether quotes
-    are ordinary characters. With `is_truncated`, the text is the beginning of the file."""
+    are ordinary characters. `text` starts with the header and, with `is_truncated`, is only the beginning of the file.
+    `for_excel` is the delimiter that the file names."""
     requested = reader.delimiter
     default = Dialect("\t" if suffix == ".tsv" else ",")
     header = text.partition("\n")[0]
@@ -148,7 +164,7 @@ def _dialect_of(text: str, suffix: str, file: str, reader: Reader, is_truncated:
             f"the first line of {file} has no {Dialect(requested).described()}: leave out delimiter=, or give the one "
             f"that it has ({' or '.join(DELIMITERS[each] for each in others)})"
         )
-    dialect = detected(text, requested or default.delimiter, is_given=requested is not None)
+    dialect = detected(text, requested or for_excel or default.delimiter, is_given=requested is not None)
     if dialect != default and requested is None:
         reader.log(f"{file}: {dialect.described()} (detected; delimiter= overrides it)")
     has_no_quotes = is_plain(text, suffix, dialect, is_truncated)
@@ -164,8 +180,6 @@ def _with_header(
     `header_has`, otherwise the columns are `names`."""
     first = next(records, ("line 1", []))
     columns = [name.strip() for name in first[1]]
-    if columns in (["sep="], ["sep=", ""]):
-        raise ValueError(f"{path} begins with the line 'sep={delimiter}', which only Excel reads: remove that line")
     if names and header_has not in columns:
         columns, records = list(names), chain([first], records)
     unnamed = [index for index, name in enumerate(columns) if not name]
