@@ -334,9 +334,10 @@ def test_labels_that_the_model_does_not_know_are_missed(reviews, tmp_path):
         for number, (row, each) in enumerate(zip(rows, said, strict=True))
     ]
     rows[9]["label"] = None
+    rows[10]["text"] = " "  # has no prediction
     scores = predictor.evaluate(rows)
-    assert scores["splits"]["dev"]["accuracy"]["value"] == pytest.approx(14 / 19)
-    assert scores["unknown_labels"] == ["dim"] and scores["unlabelled"] == {"dev": 1}
+    assert scores["splits"]["dev"]["accuracy"]["value"] == pytest.approx(13 / 18)
+    assert scores["unknown_labels"] == ["dim"] and scores["unlabelled"] == {"dev": 2}
 
 
 def test_the_path_of_a_file_is_not_a_text(reviews, tmp_path):
@@ -356,7 +357,7 @@ def test_data_that_was_trained_on_is_noted(folder, plain_encoder, tmp_path):
     run = finetuned(folder / "from-one-file", plain_encoder, "classification", file)
     num = len(labelled_texts())
     (note,) = load_predictor(run).evaluate(file)["notes"]
-    assert f"{num - round(num / 10):,} of these {num + 1:,} examples, so the score does not measure" in note
+    assert f"{num - round(num / 10):,} of these {num:,} examples, so the score does not measure" in note
     label = labelled_texts(1)[0]["label"]
     others = [{"text": f"another river {number}", "label": label} for number in range(5)]
     assert load_predictor(run).evaluate(others)["notes"] == []
@@ -377,7 +378,7 @@ def test_parts_to_evaluate(reviews, tmp_path):
         predictor.evaluate({"test": [{"text": "the river"}]})
     file = tmp_path / "mine.csv"
     file.write_text("text,label\nthe river,dark\n,dark\n")
-    assert predictor.evaluate(file)["examples"] == {"dev": 2}  # the empty text too
+    assert predictor.evaluate(file)["examples"] == {"dev": 1}  # without the empty text
 
 
 def test_mnli_has_two_dev_parts_and_the_diagnostic(folder, plain_encoder, tmp_path):

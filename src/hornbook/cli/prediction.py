@@ -60,7 +60,7 @@ def evaluate(
     shown = {name: split_label(name, data) for name in result["examples"]}
     for name, count in result["unlabelled"].items():
         if count:
-            log(f"{count:,} examples of {shown[name]} have no label and are not scored")
+            log(f"{count:,} examples of {shown[name]} have no label or no text and are not scored")
     for name, count in result["truncated_texts"].items():
         if count:
             log(f"{count:,} texts of {shown[name]} were truncated to {predictor.max_length} tokens")

@@ -221,9 +221,10 @@ class Predictor:
         the only one), or on the given `split`. Under `tables`: precision, recall and F1 of each class, and the
         confusion matrix (rows are the gold labels, columns the predicted ones).
 
-        A label unknown to the model counts as an error. Examples without a label are not scored; their number is under
-        `unlabelled`. Where questions may be unanswerable, the scores are also computed with the no-answer threshold
-        tuned on the split itself, which is how development scores are published. `reading` are the options of `read`.
+        A label unknown to the model counts as an error. Examples without a label are not scored, nor are those without
+        text, as `predict` gives them no prediction; their number is under `unlabelled`. Where questions may be
+        unanswerable, the scores are also computed with the no-answer threshold tuned on the split itself, which is how
+        development scores are published. `reading` are the options of `read`.
         """
         spec, data_set = self.read(data, **reading)
         scores: dict[str, Any] = {

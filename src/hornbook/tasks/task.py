@@ -107,8 +107,8 @@ class Task:
 
     @classmethod
     def is_scored(cls, example: Example, allows_no_answer: bool) -> bool:
-        """Whether an example has a label that the task can predict."""
-        return example.gold is not None
+        """Whether an example has a text and a label that the task can predict."""
+        return example.gold is not None and not example.reason_unusable
 
     @classmethod
     def refuse_training(cls, data: DataSet) -> None:

@@ -190,12 +190,13 @@ def read_labelled(request: FinetuneRequest, data: Any, log: Log) -> tuple[Regist
             f"{task_class.min_scored}: give more examples"
         )
     if num_scored < len(dev):
-        log(f"{len(dev) - num_scored:,} examples of dev have no label and are not scored{task_class.unscored_hint}")
+        unscored = f"{len(dev) - num_scored:,} examples of dev have no label or no text and are not scored"
+        log(unscored + task_class.unscored_hint)
     return registered, dataset
 
 
 def is_scored(example: Example, registered: RegisteredTask) -> bool:
-    """Whether an example has a label that the task can predict."""
+    """Whether an example has a text and a label that the task can predict."""
     return registered.task_class.is_scored(example, registered.allows_no_answer)
 
 

@@ -121,7 +121,7 @@ class Spans(Task):
     @classmethod
     def is_scored(cls, example: SpanExample, allows_no_answer: bool) -> bool:
         """A question without an answer can be scored only if the task may give none."""
-        return bool(example.answers) or (allows_no_answer and example.answers is not None)
+        return super().is_scored(example, allows_no_answer) and (bool(example.answers) or allows_no_answer)
 
     @classmethod
     def head_config_for(cls, data: DataSet, options: HeadOptions) -> HeadConfig:
