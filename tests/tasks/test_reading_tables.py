@@ -211,6 +211,14 @@ def test_several_classes_as_columns():
     assert read("multi-label", rows, held_out=0).splits["train"][0].label == ("red", "blue")
     with pytest.raises(ValueError, match="no column 'grey' for the label"):
         read("multi-label", rows, label="red,grey")
+    marked = [
+        *rows,
+        {"text": "c", "red": "O", "green": 1, "blue": 0},
+        {"text": "d", "red": "No", "green": "", "blue": 1},
+    ]
+    data = read("multi-label", marked, held_out=0, label="red,green,blue")
+    assert [each.label for each in data.splits["train"]] == [("red", "blue"), (), ("blue",)]
+    assert first(data, "bad_flag")["detail"] == "'O' for 'red' is neither 0 nor 1"
 
 
 def test_bad_rows_are_counted_and_left_out(tmp_path):

@@ -47,6 +47,7 @@ LEFT_OUT_OF_TRAINING = {
     "empty_text": "examples without text",
     "no_label": "examples without a label",
     "bad_number": "labels that are not a finite number",
+    "bad_flag": "labels that are neither 0 nor 1",
     "bad_choice_label": "labels that are not one of the choices",
     "bad_choices": "examples whose number of choices differs from the others",
     "bad_tags": "sentences whose number of tags is not the number of words",

@@ -12,6 +12,7 @@ from hornbook.config import short_repr
 
 SEPARATORS = "|;,"
 YES = ("1", "1.0", "true", "yes")
+NO = ("0", "0.0", "false", "no")
 BETWEEN_QUOTES = re.compile(r"(['\"])\s+(['\"])")
 NUMPY_NUMBERS = re.compile(r"\[[\d\s]+\]", re.ASCII)
 COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
@@ -76,7 +77,7 @@ def parse_decimal_comma(cell: Any) -> float | None:
 def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]:
     def parse(cell: Any) -> tuple[str, ...] | None:
         if isinstance(cell, dict):  # columns of 0 and 1
-            return tuple(name for name, value in cell.items() if str(value).strip().lower() in YES)
+            return tuple(name for name, value in cell.items() if _is_yes(value, name))
         if not isinstance(cell, str) and is_missing(cell):
             return None
         if isinstance(cell, str):
@@ -86,6 +87,13 @@ def label_list_parser(separator: str) -> Callable[[Any], tuple[str, ...] | None]
         return tuple(sorted({as_label(name) for name in names if not is_missing(name)}))  # equal in whatever order
 
     return parse
+
+
+def _is_yes(value: Any, label: str) -> bool:
+    written = str(value).strip().lower()
+    if written in YES or written in NO or is_missing(value):
+        return written in YES
+    raise ValueError(f"{short_repr(value)} for '{label}' is neither 0 nor 1")
 
 
 def parse_list(cell: str) -> list[Any] | None:

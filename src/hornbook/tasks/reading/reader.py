@@ -11,7 +11,8 @@ from hornbook.data.problems import DESCRIPTIONS, Problem, Problems
 if TYPE_CHECKING:
     from hornbook.tasks.reading.rows import RowTable
 
-OF_LABELS = ("no_label", "bad_number", "bad_choice_label", "bad_tags", "no_span")  # problems of labels, not of inputs
+# Problems of labels, not of inputs.
+OF_LABELS = ("no_label", "bad_number", "bad_flag", "bad_choice_label", "bad_tags", "no_span")
 Defect = tuple[str, str]  # of a row: the kind of problem and its detail
 
 

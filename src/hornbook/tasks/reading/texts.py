@@ -34,7 +34,7 @@ def text_examples(
     table: RowTable, columns: ColumnRoles, split: str, parse: Callable[[Any], Label | None], reader: Reader
 ) -> list[TextExample]:
     """The examples of a table. `parse` converts a cell to a label: None if the cell is empty, `ValueError` if it is not
-    a number."""
+    a number, or neither 0 nor 1 where a label has a column of its own."""
     if not table.rows:
         return []
     has_labels = _check(table, columns, split)
@@ -53,7 +53,8 @@ def text_examples(
                 label = parse(_label_cell(row, columns))
                 defect = ("no_label", "the label is empty") if label is None else None
             except ValueError as error:
-                defect = ("bad_number", f"column '{columns.label}': {error}")
+                kind = "bad_number" if parse in (parse_number, parse_decimal_comma) else "bad_flag"
+                defect = (kind, f"column '{columns.label}': {error}" if columns.label else str(error))
         if not text or pair == "":
             defect = ("empty_text", f"the {'pair' if text else 'text'} is empty")
         return TextExample(key, text, pair, label), defect
