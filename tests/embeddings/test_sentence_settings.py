@@ -94,8 +94,16 @@ def test_the_newer_name_of_the_pooling(folder):
     [
         ("modules.json", '[{"type": "x.models.Dense", "path": "2_Dense"}]', "has a Dense layer, but only"),
         ("modules.json", "{}", "must hold a JSON list"),
-        ("1_Pooling/config.json", '{"pooling_mode": "weightedmean"}', "'weightedmean' is not one of mean"),
-        ("config_sentence_transformers.json", '{"similarity_fn_name": "manhattan"}', "similarity 'manhattan'"),
+        (
+            "1_Pooling/config.json",
+            '{"pooling_mode": "weightedmean"}',
+            "has the pooling 'weightedmean', but only mean, .*: use another",
+        ),
+        (
+            "config_sentence_transformers.json",
+            '{"similarity_fn_name": "manhattan"}',
+            "has the similarity 'manhattan', but only cosine, dot are",
+        ),
     ],
 )
 def test_unsupported_settings_are_refused(folder, file, content, message):

@@ -105,6 +105,12 @@ def read_embedding_settings(folder: Path) -> EmbeddingSettings:
         if file.is_file():
             with refusing_damage(file):
                 values |= read(read_json(file))
+    for name, supported in (("pooling", POOLINGS), ("similarity", SIMILARITIES)):
+        if values.get(name, next(iter(supported))) not in supported:
+            raise ValueError(
+                f"{folder} has the {name} '{values[name]}', but only {', '.join(supported)} are supported: use another "
+                "model"
+            )
     if values.get("max_length") is None and (folder / TOKENIZER).is_file():
         with refusing_damage(folder / TOKENIZER):
             values["max_length"] = _tokenizer_length_in(read_json(folder / TOKENIZER))
@@ -118,9 +124,9 @@ def _pooling_in(config: dict[str, Any]) -> dict[str, Any]:
     if modes is None:
         modes = [ours for ours, flag in _FLAGS.items() if config.get(_LEGACY + flag)]
     modes = [modes] if isinstance(modes, str) else list(modes)
-    if len(modes) != 1 or modes[0] not in POOLINGS:
-        raise ValueError(f"its pooling '{', '.join(modes)}' is not one of {', '.join(POOLINGS)}")
-    return {"pooling": modes[0]}
+    if not modes:
+        raise ValueError("it names no pooling")
+    return {"pooling": ", ".join(modes)}
 
 
 def _length_in(config: dict[str, Any]) -> dict[str, Any]:
@@ -135,9 +141,7 @@ def _tokenizer_length_in(config: dict[str, Any]) -> int | None:
 
 
 def _prompts_in(config: dict[str, Any]) -> dict[str, Any]:
-    similarity = config.get("similarity_fn_name") or "cosine"
-    if similarity not in SIMILARITIES:
-        raise ValueError(f"its similarity '{similarity}' is not one of {', '.join(SIMILARITIES)}")
+    similarity = str(config.get("similarity_fn_name") or "cosine")
     prompts = {str(name): str(text) for name, text in (config.get("prompts") or {}).items()}
     return {"prompts": prompts, "default_prompt": config.get("default_prompt_name"), "similarity": similarity}
 
