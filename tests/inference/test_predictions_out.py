@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ from finetuned import asked_questions, completed, encoder, finetuned, labelled_t
 
 from hornbook.cli.options import split_model_and_texts
 from hornbook.cli.showing import split_models
+from hornbook.files import write_json
 
 TEXTS = [row["text"] for row in labelled_texts(3)]
 
@@ -166,6 +168,14 @@ def test_lines_and_json_lines_from_standard_input(piped, reviews):
     assert row["id"] == 3 and set(row["probabilities"]) == {"dark", "light"}
     said = piped("body\tkey\nthe river\tk\n", reviews, "--file", "-", "--out", "-", "--text", "body")
     assert said.stdout.splitlines()[0].split("\t")[:3] == ["body", "key", "label"]
+
+
+def test_a_table_from_standard_input_is_known_by_the_column_that_the_run_was_trained_on(piped, reviews, tmp_path):
+    run = shutil.copytree(reviews, tmp_path / "run")
+    task = json.loads((run / "task.json").read_text())
+    write_json(run / "task.json", task | {"roles": {"text": "inquiry", "label": "label"}})
+    said = piped("key,inquiry\nk,the river\n", run, "--file", "-", "--out", "-")
+    assert said.stdout.splitlines()[0].split(",")[:3] == ["key", "inquiry", "label"]
 
 
 def test_nothing_on_standard_input_is_refused(piped, reviews):

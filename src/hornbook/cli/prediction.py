@@ -141,7 +141,8 @@ def predict(
     if file != STANDARD:
         _predict(predictor, texts, file, out, reading)
         return
-    with spooled(sys.stdin.buffer, reading["text"]) as path:
+    columns = [column for role, column in (predictor.spec.roles or {}).items() if role in ("text", "pair")]
+    with spooled(sys.stdin.buffer, reading["text"], columns) as path:
         log(f"reading standard input as {path.suffix.removeprefix('.')}")
         _predict(predictor, texts, path, out, reading)
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Unpack
 
+from hornbook.data.csv_dialect import excel_delimiter
 from hornbook.data.problems import problem_lines
+from hornbook.data.text_encoding import encoding_of
 from hornbook.metrics.formatting import cut
 from hornbook.tasks.datasets import find_task
 from hornbook.tasks.kinds import KINDS
@@ -222,27 +224,31 @@ def _from_lines(
 
 
 @contextlib.contextmanager
-def spooled(stream: BinaryIO, text: str | None = None) -> Iterator[Path]:
+def spooled(stream: BinaryIO, text: str | None = None, trained_columns: Iterable[str] = ()) -> Iterator[Path]:
     """Yields a temporary file with the content of the stream; its suffix is the inferred format. `text` is the text
-    column, if the user named one."""
+    column, if the user named one; `trained_columns` are those that the run was trained on."""
     data = stream.read()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"standard-input{suffix_of(data, text)}"
+        path = Path(folder) / f"standard-input{suffix_of(data, text, trained_columns)}"
         path.write_bytes(data)
         yield path
 
 
-def suffix_of(data: bytes, text: str | None = None) -> str:
-    """The format of piped data: JSON if it starts like JSON, a table if the first line contains a usual column name (or
-    `text`), otherwise one input per line.
+def suffix_of(data: bytes, text: str | None = None, trained_columns: Iterable[str] = ()) -> str:
+    """The format of piped data: JSON if it starts like JSON, a table if the first line contains a usual column name or
+    one of `trained_columns` (or, if given, `text`), otherwise one input per line.
 
     >>> suffix_of(b'{"text": "a"}'), suffix_of(b"id,review"), suffix_of(b"Well, a text")
     ('.jsonl', '.csv', '.txt')
+    >>> suffix_of("sep=;\\r\\n번호;문의\\r\\n".encode("cp949"), trained_columns=["문의"])
+    '.csv'
     """
-    first = data.decode("utf-8-sig", "replace").lstrip().partition("\n")[0]
+    first, _, rest = data.decode(encoding_of(data), "replace").lstrip("\ufeff \t\r\n").partition("\n")
+    if excel_delimiter(first.rstrip()):
+        first = rest.partition("\n")[0]
     if first.startswith(("{", "[{")) or first.strip() == "[":
         return ".jsonl" if first.startswith("{") else ".json"
-    names = COLUMNS if text is None else {text.lower()}
+    names = {*COLUMNS, *map(str.lower, trained_columns)} if text is None else {text.lower()}
     for delimiter, suffix in SUFFIX_OF_DELIMITER.items():
         fields = [field.strip().strip('"').lower() for field in first.split(delimiter)]
         if len(fields) > 1 and names & set(fields):
