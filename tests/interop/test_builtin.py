@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 import hornbook as library
 from hornbook.files import read_json
 from hornbook.interop.folder import load_folder, load_model, save_model
-from hornbook.interop.hub import builtin_for, builtin_names, model_folder
+from hornbook.interop.hub import BUILTIN_MODELS, builtin_for, builtin_names, model_folder
 
 LIMIT = 16_000_000  # bytes
 TEXTS = [("A charming journey.", "good"), ("Dull and far too long.", "bad"), ("It made me smile.", "good")]
@@ -84,9 +84,11 @@ def test_a_script_that_no_model_knows_is_refused(text):
         builtin_for([text])
 
 
-def test_a_folder_of_the_same_name_is_preferred(tmp_path, monkeypatch):
+def test_a_model_folder_of_the_same_name_is_preferred(tmp_path, monkeypatch):
     (tmp_path / "en").mkdir()
     monkeypatch.chdir(tmp_path)
+    assert model_folder("en") == BUILTIN_MODELS / "en"  # a folder of texts
+    (tmp_path / "en" / "config.json").write_text("{}")
     assert model_folder("en").resolve() == tmp_path / "en"
 
 

@@ -40,13 +40,14 @@ PATTERNS = [  # uploaded and downloaded
 
 def model_folder(name: str | Path) -> Path:
     """Returns the folder of a model: an existing path as it is, a built-in model such as `en`, or `name` or
-    `owner/name` downloaded from the hub."""
-    path = Path(name).expanduser()
+    `owner/name` downloaded from the hub. A folder `en` that holds no model, such as one of texts, does not hide the
+    built-in model."""
+    path, text = Path(name).expanduser(), str(name)
+    builtin = builtin_folder(text)
+    if builtin is not None and not (path / "config.json").is_file():
+        return builtin
     if os.path.isdir(path):  # Path.is_dir raises if a text that was not quoted is too long for the name of a file
         return path
-    text = str(name)
-    if (folder := builtin_folder(text)) is not None:
-        return folder
     if os.path.isfile(path):
         raise ValueError(f"{text} is a file: give the folder that holds config.json and model.safetensors")
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or not text:

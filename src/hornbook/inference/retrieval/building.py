@@ -308,7 +308,7 @@ def _new_manifest(
 def _full_name(name: str | Path | LoadedModel) -> str:
     """The name of a model, under which it is found from any folder."""
     name = name.folder if isinstance(name, LoadedModel) else name
-    return str(Path(name).resolve()) if Path(name).is_dir() else str(name)
+    return str(Path(name).resolve()) if (Path(name) / "config.json").is_file() else str(name)
 
 
 def _is_built(before: Manifest, source: IndexSource, append: bool, out: Path) -> bool:
