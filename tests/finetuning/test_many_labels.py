@@ -14,7 +14,7 @@ from hornbook.models.bert import Bert, BertConfig
 from hornbook.models.gpt import Gpt2, Gpt2Config
 from hornbook.models.head_config import HeadConfig
 from hornbook.runs.finetuning.inputs import open_inputs
-from hornbook.runs.finetuning.layers import start_at_frequencies, with_head
+from hornbook.runs.finetuning.layers import start_at_frequencies, start_at_mean, with_head
 from hornbook.runs.finetuning.record import FinetuneRequest
 
 OUTPUT = HeadConfig("sequence", 3, ("a", "b", "c"), "multi_label_classification")
@@ -43,6 +43,16 @@ def test_a_head_without_a_bias_is_left_as_it_is():
     start_at_frequencies(model, LABELS_NL)
     assert model.task.out.bias is None
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_head_without_a_bias_is_noted_where_numbers_are_far_from_0():
+    """It starts at 0, thousands of steps from the mean."""
+    said: list[str] = []
+    model = Gpt2(Gpt2Config(70, **SIZES), (), HeadConfig("sequence", 1, ("score",), "regression", scale=32))
+    start_at_mean(model, np.array([1000, 1040], np.float32), said.append)
+    assert "starts at 0, far from the labels, whose mean is 1020" in said.pop()
+    start_at_mean(model, np.array([-20, 40], np.float32), said.append)
+    assert not said
 
 
 def test_eps_is_smaller_with_more_labels(tmp_path, tiny_tokenizer):

@@ -139,7 +139,7 @@ def build_job(
     if head_config.problem_type == "multi_label_classification" and not has_head:
         start_at_frequencies(model, inputs.encoded_train.labels)
     if inputs.registered.name == Regression.kind and not has_head:
-        start_at_mean(model, inputs.encoded_train.labels)
+        start_at_mean(model, inputs.encoded_train.labels, log)
     if new_parts:
         log(f"the model has no {', '.join(new_parts)}: newly initialised, like the head")
     freeze(model, settings.layers, new_parts)

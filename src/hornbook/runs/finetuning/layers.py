@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hornbook.lifecycle.run_folder import Log
 from hornbook.models.ernie import Ernie
 from hornbook.models.head_config import HeadConfig
 from hornbook.models.transformer import TransformerConfig
@@ -17,6 +18,7 @@ from hornbook.train.randomness import seed_of
 
 BELOW_HEADS = ("embedding_dropout", "dropout", "attention_dropout")  # each family has some of these settings
 STEPS_ABOVE_BLOCKS = {"block": 0, "head": 1, "electra": 2}  # from the top block to the layer with the full rate
+FAR_FROM_0 = 4  # standard deviations of the labels
 
 
 def keeps_head(pretrained: nn.Module, head_config: HeadConfig, settings: TaskSettings) -> bool:
@@ -79,11 +81,17 @@ def number_scale(numbers: Sequence[float]) -> float:
 
 
 @torch.no_grad()
-def start_at_mean(model: nn.Module, numbers: np.ndarray) -> None:
+def start_at_mean(model: nn.Module, numbers: np.ndarray, log: Log) -> None:
     """Sets the bias of a new regression head to the mean of the labels in training: from 0, it would reach a mean of
-    many standard deviations only after thousands of steps."""
+    many standard deviations only after thousands of steps. Logs this for a head without bias."""
+    mean = float(np.mean(numbers))
     if model.task.out.bias is not None:
-        model.task.out.bias.fill_(float(np.mean(numbers)) / model.head_config.scale)
+        model.task.out.bias.fill_(mean / model.head_config.scale)
+    elif abs(mean) > FAR_FROM_0 * model.head_config.scale:
+        log(
+            f"note: the head of this model has no bias and starts at 0, far from the labels, whose mean is {mean:.4g}: "
+            "subtract it from them, or fine-tune an encoder"
+        )
 
 
 def _network(pretrained: nn.Module, head_config: HeadConfig, dropout: float | None) -> nn.Module:
