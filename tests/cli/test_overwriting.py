@@ -25,6 +25,16 @@ def test_a_run_is_replaced(hornbook, complaint, training, tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.name != "run"] == []
 
 
+def test_the_run_that_a_link_names_is_replaced(hornbook, training, tmp_path):
+    link, disk = tmp_path / "run", tmp_path / "disk"
+    link.symlink_to(disk)
+    hornbook(*training)  # also makes the folder of a link that leads nowhere yet
+    before = (disk / "model.safetensors").read_bytes()
+    hornbook(*training, "--seed", 5, "--overwrite")
+    assert link.is_symlink() and (disk / "model.safetensors").read_bytes() != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "run"]
+
+
 def test_what_fails_at_once_gives_the_old_run_back(hornbook, complaint, training, tmp_path):
     hornbook(*training)
     before = sorted(tmp_path.rglob("*"))

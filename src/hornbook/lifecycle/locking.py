@@ -90,27 +90,27 @@ def locking(lock: Callable, function: Callable[P, R], *options: str) -> Callable
 
 @contextlib.contextmanager
 def _locked(folder: Path, target: Path) -> Iterator[None]:
-    key = folder.resolve()
+    key = folder.resolve()  # the folder that a link names, which is created if it does not exist
     if key.exists() and not key.is_dir():
         raise ValueError(f"{folder} is a file, not a folder: choose another folder")
     if not CAN_LOCK or _discards_writes or key in _entered.get():
         yield
         return
-    descriptor, created = _acquire(folder, target)
+    descriptor, created = _acquire(key, target)
     _held[key] = descriptor
     before = _entered.get()
     _entered.set(before | {key})
     try:
         was_left_behind = folder != target or remove_stale_files(folder)  # by a process that was killed
         if was_left_behind and not created:
-            created = [folder]  # removed too, if it stays empty
+            created = [key]  # removed too, if it stays empty
         yield
     finally:
         _entered.set(before)
         if _held.get(key) == descriptor:  # False in a forked process
             with contextlib.suppress(OSError):  # a folder is not empty
                 # Removed while still locked, so a waiting process sees that the folder is gone and recreates it.
-                for created_folder in created if _is_at(descriptor, folder) else ():
+                for created_folder in created if _is_at(descriptor, key) else ():
                     created_folder.rmdir()
             del _held[key]
             os.close(descriptor)
