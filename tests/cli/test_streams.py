@@ -19,6 +19,12 @@ def test_the_log_goes_to_stderr(hornbook, training):
     assert said.stdout.count("\n") == 1 and ": finished, 2 steps" in said.stdout
 
 
+def test_the_next_commands_can_be_pasted(hornbook, tiny_corpus, tmp_path):
+    out = tmp_path / "my run"
+    said = hornbook("pretrain", "bert-tiny", "--corpus", tiny_corpus, "--out", out, *TINY_WORDS, "--steps", 1)
+    assert f"hornbook report '{out}'      hornbook fill-mask '{out}' " in " ".join(said.stderr.split("\n"))
+
+
 def test_json_is_all_of_stdout(hornbook, training, tiny_run):
     said = hornbook(*training, "--json")
     assert json.loads(said.stdout)["ended"] == "finished"

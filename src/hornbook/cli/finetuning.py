@@ -1,5 +1,6 @@
 """Commands for fine-tuning on labelled data: `check`, `finetune`."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def finetune_as_text(
     with training(out, overwrite, resume) as display:
         outcome = finetune_text(model, data, out, overrides=overrides, resume=resume, on_progress=display, log=log)
     print_result(f"{out}: {outcome.ended}")
-    log(f"  hornbook prompt {out} --task NAME --data PATH --shots 0 --out SCORES")
+    log(f"  hornbook prompt {shlex.quote(str(out))} --task NAME --data PATH --shots 0 --out SCORES")
     print_json({"out": str(out), **vars(outcome)})
 
 
@@ -254,8 +255,9 @@ def report_result(result, advice: str = "--seeds 5, another --lr or more --epoch
             advice = f"more --epochs first, as this run had {epochs:g}"
         log(f"note: {result.degenerate}; try {advice}")
     embeds = (result.out / MODULES).is_file()
-    use = f"embed FILE --model {result.out} --out INDEX" if embeds else f'predict {result.out} "..."'
-    log(f"  hornbook {use}      hornbook report {result.out}")
+    folder = shlex.quote(str(result.out))
+    use = f"embed FILE --model {folder} --out INDEX" if embeds else f'predict {folder} "..."'
+    log(f"  hornbook {use}      hornbook report {folder}")
     print_json({"out": str(result.out), "scores": result.scores, "degenerate": result.degenerate})
 
 

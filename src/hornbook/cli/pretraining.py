@@ -1,5 +1,6 @@
 """The commands `pretrain`, `distill` and `plan`."""
 
+import shlex
 from pathlib import Path
 
 from hornbook.cli.app import (
@@ -132,13 +133,14 @@ def report_outcome(out: Path, outcome, can_fill_masks: bool = True) -> None:
     formula = f" ({' + '.join(name if w == 1 else f'{w:g} x {name}' for name, w in terms.items())})" if terms else ""
     best = f", best validation loss {outcome.best:.3f}{formula}" if outcome.best is not None else ""
     print_result(f"{out}: finished, {progress}{best}")
+    folder = shlex.quote(str(out))
     if "rtd" in terms:
-        use = f'hornbook detect {out} "..."'
+        use = f'hornbook detect {folder} "..."'
     elif "clm" in terms:
-        use = f'hornbook {"generate" if "clm" in run["heads"] else "score"} {out} "..."'
+        use = f'hornbook {"generate" if "clm" in run["heads"] else "score"} {folder} "..."'
     else:
-        use = f'hornbook fill-mask {out} "...[MASK]..."' if can_fill_masks else ""
-    log(f"  hornbook report {out}      {use}".rstrip())
+        use = f'hornbook fill-mask {folder} "...[MASK]..."' if can_fill_masks else ""
+    log(f"  hornbook report {folder}      {use}".rstrip())
     for note in loss_notes(out, outcome, run.get("unigram_baseline") or {}):
         log(f"  note: {note}")
 

@@ -1,5 +1,6 @@
 """Commands for semantic search: `embed`, `search`, `evaluate-retrieval`."""
 
+import shlex
 from pathlib import Path
 
 from hornbook.cli.app import app, log_problems, print_json
@@ -50,7 +51,7 @@ def embed(
         built = build_index(file, out, model, **options, log=log, on_progress=show)
     log_problems({kind: each for kind, each in built.problems.to_dict().items() if kind != "kept_empty_text"})
     print_result(f"{out}: {built.num_rows:,} texts, {built.dtype} vectors of width {built.width}, by {built.model}")
-    log(f'  hornbook search {out} "..."')
+    log(f'  hornbook search {shlex.quote(str(out))} "..."')
     sizes = {"rows": built.num_rows, "added": built.num_added, "width": built.width}
     print_json({"out": str(out), **sizes, "dtype": built.dtype, "model": built.model})
 
