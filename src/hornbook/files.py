@@ -1,6 +1,7 @@
 """Atomic file writes (a kill at any moment leaves the old or the new file, never a partial one) and JSON helpers."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,17 @@ os.umask(UMASK)
 
 
 @contextlib.contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Context in which the error of a full disk names the file, which that of a write to an open file does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            error.filename = error.filename or str(path)
+        raise
+
+
+@contextlib.contextmanager
 def replacing(path: Path, on_every_rank: bool = False) -> Iterator[Path]:
     """Yields a temporary path in the same folder and renames it to `path` when the block ends without an error.
     Temporary files of `path` that killed processes left are removed. Ranks other than the main one write nothing,
@@ -35,10 +47,11 @@ def replacing(path: Path, on_every_rank: bool = False) -> Iterator[Path]:
     remove_stale_files_of(path)
     temporary = temporary_for(path)
     try:
-        yield temporary
-        check_folder(path)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+        with naming_full_disk(path):
+            yield temporary
+            check_folder(path)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
         temporary.chmod(0o666 & ~UMASK)  # some writers create files that only their owner can read
         os.replace(temporary, path)
     finally:

@@ -172,5 +172,6 @@ def last_line(said: str) -> str:
 
 
 def is_one_sentence(said: str) -> bool:
-    """Whether the command's complaint is one line, and no traceback."""
-    return "Traceback" not in said and sum(line.startswith("hornbook: ") for line in said.splitlines()) == 1
+    """Whether the command's complaint is one line, and no traceback or bare error of the system."""
+    is_raw = "Traceback" in said or "[Errno" in said
+    return not is_raw and sum(line.startswith("hornbook: ") for line in said.splitlines()) == 1

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 FILLING = ("open", "write", "written", "close", "fsync", "mkdir", "link", "tensors")
+NAMING = ("open", "mkdir", "link")  # whose errors name the path; those of open files do not
 IGNORED = "tensorboard"  # its own thread writes there, at other moments in each run
 
 
@@ -37,7 +38,8 @@ class Operations:
                 before_crash()
             os.kill(os.getpid(), signal.SIGKILL)
         if self.kind == "full" and number >= self.at and what in FILLING and what != "written":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            names = (path,) if what in NAMING else ()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *names)
 
     def _path_of(self, path: Any) -> str:
         if isinstance(path, int):

@@ -1,5 +1,6 @@
 """What a killed process left half-written is removed by the next one that writes there."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from forked import status_of
 
 from hornbook.files import replacing, replacing_folder, write_text
 from hornbook.lifecycle.locking import run_lock
+from hornbook.train.metrics_log import MetricsLog
 
 NOBODY = 999_999_999  # no process has this id
 KILLED = """
@@ -64,3 +66,23 @@ def test_a_failed_write_leaves_nothing(tmp_path):
         temporary.write_text("half")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_named_by_what_was_written(tmp_path):
+    """The error of a write to an open file has no name."""
+    with pytest.raises(OSError, match="file'") as full, replacing(tmp_path / "file") as temporary:
+        temporary.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert full.value.filename == str(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_is_named_by_the_metrics(tmp_path):
+    log = MetricsLog(tmp_path, 0, tensorboard=False)
+    log.file.close()
+    log.file = open("/dev/full", "w")  # noqa: SIM115
+    with pytest.raises(OSError, match=r"metrics\.jsonl"):
+        log.write("train", 1, loss=1.0)
+    with pytest.raises(OSError, match=r"metrics\.jsonl"):
+        log.close()

@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from hornbook.files import write_text
+from hornbook.files import naming_full_disk, write_text
 from hornbook.lifecycle.locking import check_folder, discards_writes
 from hornbook.lifecycle.run_folder import METRICS, read_metrics
 
@@ -28,16 +28,18 @@ class MetricsLog:
 
     def write(self, kind: str, step: int, **values: object) -> None:
         check_folder(self.path)
-        self.file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
-        self.file.flush()
-        if self.board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self.board.add_scalar(f"{kind}/{name}", value, step)
+        with naming_full_disk(self.path):
+            self.file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+            self.file.flush()
+            if self.board is not None:
+                for name, value in values.items():
+                    if isinstance(value, int | float):
+                        self.board.add_scalar(f"{kind}/{name}", value, step)
 
     def close(self) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-        if self.board is not None:
-            self.board.close()
+        with naming_full_disk(self.path):
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.file.close()
+            if self.board is not None:
+                self.board.close()
