@@ -1,5 +1,6 @@
 """With --minutes the batch fits the minutes: a slow machine makes smaller batches, and enough steps."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from tiny_runs import same
 from hornbook.files import read_json
 from hornbook.runs.pretraining import minutes
 from hornbook.runs.pretraining import pretrain as running
+from hornbook.runs.pretraining.presets import preset_settings
 from hornbook.runs.pretraining.pretrain import pretrain
 from hornbook.train.job import Stopped
 
@@ -143,3 +145,14 @@ def test_a_long_run_says_what_makes_it_shorter_unless_its_length_was_given(has_d
     minutes.log_expected_time(SimpleNamespace(settings=settings), has_default_duration, said.append)
     assert said[1].startswith("expected time: about 55 min")
     assert [line for line in said if "shorter" in line] == said[2:] and len(said[2:]) == has_default_duration
+
+
+@pytest.mark.parametrize("growing", [{}, {"batch.first_tokens": 1024, "batch.growth_fraction": 1.0}])
+def test_the_time_of_validations_does_not_depend_on_how_batches_grow(monkeypatch, growing):
+    """It follows from the seconds per token, here 0.01, and the 1,000 tokens of a forward pass."""
+    settings = preset_settings("gpt2-tiny", {"batch.tokens": 65536, **growing})
+    prepared = SimpleNamespace(settings=settings, num_held_out_tokens=1000)
+    seconds = []
+    monkeypatch.setattr(minutes, "steps_in", lambda left, step, validation, every: seconds.append(validation) or (9, 9))
+    minutes.with_steps_in(60, prepared, time.monotonic(), lambda message: None, token_seconds=0.01)
+    assert seconds == [pytest.approx(0.01 * 1000 / 3)]

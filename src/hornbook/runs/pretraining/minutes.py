@@ -118,7 +118,7 @@ def with_steps_in(
     else:
         mean = token_seconds * settings.batch.mean_tokens
     left = 0.97 * max(0.0, minutes * 60 - (time.monotonic() - began))  # about 3% goes to checkpoints
-    validation_seconds = mean * prepared.num_held_out_tokens / settings.batch.tokens * FORWARD_FRACTION
+    validation_seconds = mean * prepared.num_held_out_tokens / settings.batch.mean_tokens * FORWARD_FRACTION
     steps, every = steps_in(left, mean, validation_seconds, settings.validation.every_steps)
     log(f"a step takes {mean:.3g} s: {counted(steps, 'step')} in the {duration(left)} left of {minutes:g} min")
     if steps < FEW_STEPS:
