@@ -85,7 +85,8 @@ def load_model(folder: Path) -> nn.Module:
             model = model_class(config, model_class.naming.heads_in(set(weights), config.tied), head_config)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{folder / 'config.json'} cannot be used ({reason}): restore the file") from None
+        remedy = "use another model, or restore the file if it is damaged"
+        raise ValueError(f"{folder / 'config.json'} cannot be used ({reason}): {remedy}") from None
     load_weights(model, weights, folder)
     return model.eval()
 
