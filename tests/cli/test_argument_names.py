@@ -60,8 +60,7 @@ def test_every_argument_in_a_message_has_its_option():
     named = {name for file in SOURCE.rglob("*.py") for text in texts(file) for name in argument.findall(text)}
     roles = {"x"}  # a column: text, pair or label
     in_programs = {"function_to_apply", "truncation"}  # arguments of pipelines, shown on model cards
-    in_files = {"sep"}  # the first line of some tables that Excel writes
-    assert named - set(OPTION_OF) == roles | in_programs | in_files
+    assert named - set(OPTION_OF) == roles | in_programs
 
 
 def options_of(command) -> Iterator[str]:
